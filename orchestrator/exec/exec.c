@@ -48,9 +48,9 @@ struct exec {
 	size_t len;
 	bool started, paused;
 	struct splitter out, err;
-	bool results;		 /* its client takes results; others are dropped */
+	bool results;		 /* its client takes results; if not, they are dropped */
 	struct splitter bundle;	 /* holds the result that is arriving */
-	const char *bundle_lost; /* why that is dropped; NULL: it is not */
+	const char *bundle_lost; /* why a result is dropped; NULL: none is */
 	enum event_type type;	 /* type of the event that the splitter is emitting */
 	uint32_t timeout_ms;
 	struct loop_timer limit;
@@ -89,7 +89,7 @@ static void wait_to_send(struct exec *exec, struct sandbox *s)
 	count_waiting(exec->owner, (ssize_t)exec->len);
 }
 
-/* Ends the interrupt of a call that is over: it would reach nothing. */
+/* Ends the interrupt of a call that is over, since it would interrupt nothing. */
 static void drop_interrupt(struct exec *exec)
 {
 	if (exec->hang_up.interrupt)
@@ -206,7 +206,7 @@ void exec_keep_all(struct sandbox *s, size_t replay_most)
 			break;
 		struct exec_point *p = last == &now.point ? contexts : last + 1;
 		*p = point_of(container_of(pos, struct exec_lane, link));
-		/* After a merge, more lanes may have calls than may run any. */
+		/* After a merge, more lanes may have calls than may run calls at the same time. */
 		if (p->running)
 			last = last->next = p;
 	}
@@ -525,7 +525,7 @@ bool exec_has_long_line(struct sandbox *s)
 	return false;
 }
 
-/* Cuts the lines of the first such call; the reader of an event may end others. */
+/* Cuts the lines of the first call with long lines; the reader of the event may end others. */
 void exec_cut_lines(struct sandbox *s)
 {
 	struct exec_lane *lane = &exec_of(s)->main;
@@ -746,7 +746,7 @@ static void on_limit(void *arg)
 	if (exec->paused && !exec->op.abandoned)
 		loop_timer_set(exec->op.service->loop, &exec->limit, GRACE_MS);
 	else {
-		exec->reattached = REATTACH_MAX; /* its time is over */
+		exec->reattached = REATTACH_MAX; /* its time is over: do not ask again */
 		lane_lose(exec->lane, "it did not end a call after its time limit");
 	}
 }
@@ -1170,7 +1170,7 @@ void exec_move(struct sandbox *from, struct sandbox *to, const struct failure *f
 
 	if (running(t))
 		fail(first(t), f->code, f->text);
-	/* Those of `from` come first. */
+	/* The calls of `from` come first. */
 	exec_append_calls(old, t);
 	exec_append_calls(t, old);
 	lanes_move(from, to, f);

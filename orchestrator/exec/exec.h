@@ -8,8 +8,8 @@
 
 struct exec_spec {
 	const char *context; /* id of a context; NULL: the default interpreter */
-	bool bash;	     /* not Python; of the default interpreter only */
-	bool results;	     /* of Python: deliver values and exceptions as events too */
+	bool bash;	     /* runs bash instead of Python; in the default interpreter only */
+	bool results;	     /* Python only: deliver values and exceptions as events, too */
 	bool chunks;	     /* deliver output in chunks as they come; else by line */
 	const char *code;    /* copied */
 	size_t code_len;

@@ -99,8 +99,8 @@ const struct history_entry *history_keep(struct history_log *h, const char *chec
 
 /* --- states --------------------------------------------------------------------------------- */
 
-/* Returns the number of the last entry with the same state as the i-th one: forks and checkpoints,
- * which may follow that one, change no state. */
+/* Returns the number of the last entry with the same state as the i-th one: the forks and
+ * checkpoints that follow it change no state. */
 static uint32_t with_state(const struct history_log *h, uint32_t i)
 {
 	while (i + 1 < h->count && h->entries[i + 1].after == h->entries[i].n &&
@@ -118,8 +118,8 @@ uint32_t history_find(const struct history_log *h, const char *checkpoint)
 	return 0;
 }
 
-/* Returns the number of the entry at whose state a descendant of the sandbox began. A child's first
- * entry, `began`, has that number; a deeper descendant's has only the time. */
+/* Returns the number of the entry after which a descendant of the sandbox began. If the descendant
+ * is a child, its first entry, `began`, has the number; if not, only the time is known. */
 static uint32_t began_at(const struct history_log *h, const char *id,
 			 const struct history_entry *began)
 {

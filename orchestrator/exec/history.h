@@ -42,7 +42,7 @@ struct history_entry {
 	uint32_t n;	/* counts the entries, from 1 */
 	uint32_t after; /* the entry whose state this one changed; 0: none */
 	int64_t at_ms;	/* since the epoch; of a call its end, of a fork when the children began */
-	/* When a call began (0: not known); of the first entry, when its state was taken. */
+	/* When the call began (0: not known); in the first entry, when its state was taken. */
 	int64_t began_ms;
 	/* The number of a call's last event. In a child's first entry, the number `n` of its
 	 * parent's last entry. */

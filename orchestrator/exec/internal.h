@@ -26,7 +26,8 @@ void exec_append_calls(struct exec_lane *to, struct exec_lane *from);
 void exec_lane_fail(struct exec_lane *lane, enum failure_code code, const char *text);
 /* Reports to the clients of the lane's calls that their calls are accepted. */
 void exec_lane_accepted(struct exec_lane *lane);
-/* The lane's request was sent, or is lost with its connection: its bytes are no longer charged. */
+/* Ends the charge for the bytes of the lane's request, which was sent, or is lost with its
+ * connection. */
 void exec_lane_sent(struct exec_lane *lane);
 /* Returns true while the lane's first call is at the guest. */
 bool exec_lane_runs(const struct exec_lane *lane);
@@ -80,7 +81,7 @@ void exec_keep(struct sandbox *s);
 /* Returns true when an unfinished line of a running call exceeds LINE_TIGHT_BYTES, the limit while
  * the output budget is used up. */
 bool exec_has_long_line(struct sandbox *s);
-/* Delivers what is held of such lines as partial lines. */
+/* Delivers unfinished lines that are longer than this, as partial lines. */
 void exec_cut_lines(struct sandbox *s);
 /* Drops held output until all of it is within the budget (output.c). */
 void output_trim(struct service *c);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Interrupts: each raises KeyboardInterrupt in a call, or sends SIGINT to a Bash call. It uses a
- * separate connection to the agent. */
+/* Interrupts: each raises KeyboardInterrupt in a call, or sends SIGINT to a Bash call, and uses a
+ * connection to the agent of its own. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,8 +17,10 @@
 struct interrupt {
 	struct op op;
 	char context[AGENT_ID_LEN + 1]; /* empty: the default interpreter */
-	uint64_t number;		/* of the call to interrupt; 0: whichever runs */
-	struct exec_hang_up *hang_up;	/* the reason; NULL: a client's request */
+	/* Number of the call to interrupt; 0: whichever call runs. */
+	uint64_t number;
+	/* The hang-up that is the reason; NULL: a client's request. */
+	struct exec_hang_up *hang_up;
 	struct guest_link guest;
 };
 

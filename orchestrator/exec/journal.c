@@ -53,10 +53,10 @@ enum record {
 	RECORD_HAVE,
 	RECORD_HELD,
 	RECORD_OVER,
-	RECORD_CONTEXT = 16, /* of the calls in the records that follow */
+	RECORD_CONTEXT = 16, /* the records that follow are of this context's calls */
 	/* From version 2 on. */
 	RECORD_HISTORY,
-	RECORD_TEXT, /* of the call in the record before, for the history */
+	RECORD_TEXT, /* of the call in the record before: when it began, first line of its code */
 };
 
 /* The first page. Each word is stored atomically: a kill leaves its old or its new value. */
@@ -81,7 +81,7 @@ struct journal {
 	bool goes_on;			/* see journal_goes_on */
 	bool full;			/* a record did not fit, so the log is incomplete */
 	bool warned;			/* a lack of space was logged */
-	char context[AGENT_ID_LEN + 1]; /* of the last RECORD_CONTEXT */
+	char context[AGENT_ID_LEN + 1]; /* the context of the last RECORD_CONTEXT */
 	char path[PATH_MAX_LEN];
 };
 

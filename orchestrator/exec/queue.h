@@ -120,7 +120,7 @@ size_t exec_lines(struct sandbox *s);
 bool exec_cut_longest(struct sandbox *s);
 /* Returns the bytes of unfinished results, of which each copy gets its own. */
 size_t exec_point_results(const struct exec_point *p);
-/* Drops those results: the copies of their calls report that. */
+/* Drops the unfinished results: the copies of their calls report that. */
 void exec_point_drop_results(struct exec_point *p);
 /* Adds copies of the calls to a new sandbox without calls, where they continue once the sandbox has
  * begun, or fail if the guest had not received them. Returns 0 or -ENOMEM. */
@@ -141,8 +141,8 @@ void exec_move_events(struct sandbox *from, struct sandbox *to, uint64_t seq,
 void exec_keep_all(struct sandbox *s, size_t replay_most);
 /* Adds an entry to the sandbox's history, and to its journal. */
 void exec_happened(struct sandbox *s, const struct history_entry *entry);
-/* Adds a checkpoint of the present state to both: to the last entry, or as an entry if that has one
- * already or if `name` is not NULL. */
+/* Adds a checkpoint of the present state to the history and to the journal: to the last entry, or
+ * as a new entry if that has a checkpoint already or if `name` is not NULL. */
 void exec_kept(struct sandbox *s, const char *checkpoint, const char *name);
 /* Adds lines on the sandbox's calls to the report. */
 void exec_report(const struct sandbox *s, struct report *r);
