@@ -88,7 +88,7 @@ int cgroup_limit(const struct cgroup_tree *t, const char *name, const struct cgr
 /* Returns in *bytes the memory charged to the cgroup without page cache, which can be reclaimed.
  * Fails with -ENOTSUP without the memory controller. */
 int cgroup_charged(const struct cgroup_tree *t, const char *name, uint64_t *bytes, struct err *e);
-/* Sets oom_score_adj of every process in the cgroup. */
+/* Sets oom_score_adj of every process in the cgroup to `score`. */
 int cgroup_oom_score(const struct cgroup_tree *t, const char *name, const char *score,
 		     struct err *e);
 /* Removes the cgroup. Returns 0 also when it does not exist. */

@@ -22,16 +22,17 @@
 /* What each VM takes, measured with the default settings and rounded up, and what the rest takes.
  */
 #define FILES_OF_WARDEN 4  /* for each VM; the service has 2 */
-#define FILES_OF_VM	64 /* in its process, the service and the warden */
+#define FILES_OF_VM	64 /* descriptors of a VM: in its process, the service and the warden */
 #define THREADS_OF_VM	4  /* without its vCPUs; some are of the kernel */
 #define MAPS_OF_SERVICE 2  /* for each VM */
-#define NEIGHBOURS	4  /* of a VM; three in fact, and the host has some itself */
-#define FILES_REST	1024
-#define THREADS_REST	1024
-#define MAPS_REST	4096
-#define SPACES_REST	128 /* namespaces that are kept for the next VMs, and some more */
-#define CGROUPS_REST	8
-#define CGROUP_LEVELS	2 /* BASE/ramet/vm-SLOT */
+/* Neighbour entries of a VM: three in fact; the host needs some as well. */
+#define NEIGHBOURS    4
+#define FILES_REST    1024
+#define THREADS_REST  1024
+#define MAPS_REST     4096
+#define SPACES_REST   128 /* namespaces that are kept for the next VMs, and some more */
+#define CGROUPS_REST  8
+#define CGROUP_LEVELS 2 /* BASE/ramet/vm-SLOT */
 
 /* A limit of the host. The service needs `per_vm` for each of its max_vms VMs, and `rest`. */
 struct row {

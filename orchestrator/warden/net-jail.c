@@ -277,7 +277,7 @@ static int make(const struct net *n, uint32_t slot, uid_t uid, struct net_jail *
 		return e->code;
 	if (unshare(CLONE_NEWNET) < 0)
 		return err_set(e, errno, "create a network namespace");
-	j->packets = 0; /* of the new link */
+	j->packets = 0; /* the new link has received none */
 	int tap = fill(n, slot, uid, host, j, e);
 	leave(n);
 	if (tap < 0)
@@ -297,7 +297,7 @@ static int reopen(const struct net *n, uid_t uid, const struct net_jail *j, stru
 	int index = link_index(own, NET_TAP, e);
 	if (index < 0)
 		return index;
-	if (index != j->tap) /* just created, so it has no rules */
+	if (index != j->tap) /* open_tap has just made it anew, without the rules of the old one */
 		return err_say(e, ENODEV, "the tap is gone");
 	int r = bring_up_tap(own, n->ipv6, e);
 	return r < 0 ? r : take_fd(&tap);

@@ -50,7 +50,7 @@ int net_egress(const struct net *n, uint32_t slot, bool allowed, struct err *e);
 struct net_jail {
 	int ns;		  /* its namespace; -1: none */
 	int tap;	  /* the index of its tap */
-	uint64_t packets; /* that the host had received from it at the last net_was_used */
+	uint64_t packets; /* that the host had received from the jail at the last net_was_used */
 };
 #define NET_JAIL_NONE ((struct net_jail){.ns = -1})
 

@@ -358,7 +358,8 @@ static int serve_vm(struct warden *w, const struct warden_msg *m, uint64_t *valu
 		return jail_set_oom(&w->jails, m->slot, m->oom.first, e);
 	case WARDEN_NO_EGRESS:
 	default:
-		w->slots[m->slot].closed = true; /* until it is certainly open again */
+		/* Counts as closed until it is certainly open again. */
+		w->slots[m->slot].closed = true;
 		return net_egress(&w->net, m->slot, false, e);
 	}
 }
@@ -427,7 +428,8 @@ int slots_init(struct warden *w, struct err *e)
 	for (uint32_t i = 0; i < w->config->max_vms; i++) {
 		w->slots[i].pidfd = w->slots[i].status = w->slots[i].events = -1;
 		w->slots[i].net = NET_JAIL_NONE;
-		w->slots[i].closed = true; /* a previous warden may have closed its egress */
+		/* A previous warden may have closed the slot's egress. */
+		w->slots[i].closed = true;
 	}
 	int r = cgroup_each_vm(&w->tree, find_one, w, e);
 	if (w->taken)

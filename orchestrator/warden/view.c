@@ -39,7 +39,8 @@ static int keep(struct kept *k, const char *path, struct err *e)
 	return 0;
 }
 
-/* Makes the place for the mount. It may exist: in a folder that was put back before. */
+/* Makes the folder or file over which the kept one is mounted. It exists already if a folder that
+ * contains it is kept, too. */
 static int make_place(const struct kept *k)
 {
 	for (char *slash = strchr(k->path + sizeof(RUN), '/'); slash;

@@ -42,7 +42,7 @@ struct slot {
 	pid_t pid;
 	int exit_status;     /* as from waitpid(2) */
 	bool closed;	     /* its egress may be closed: no packet leaves the host */
-	struct net_jail net; /* of its VM, or left by the previous one */
+	struct net_jail net; /* the network of its VM, or what the previous VM has left */
 
 	/* The request that waits for an answer: a spawn while SLOT_STARTING, the release or failed
 	 * spawn while SLOT_RELEASING. */
@@ -53,7 +53,7 @@ struct slot {
 };
 
 enum service_state {
-	SERVICE_WAITING, /* until the timer fires */
+	SERVICE_WAITING, /* until the timer starts it again */
 	SERVICE_RUNNING,
 	SERVICE_ENDED, /* is not restarted any more */
 };
@@ -63,7 +63,7 @@ struct service {
 	int pidfd;
 	int socket;	     /* the warden's end; -1: none */
 	uint32_t generation; /* grows with each start */
-	uint32_t pause_ms;   /* before the last restart; grows with each failure in a row */
+	uint32_t pause_ms;   /* pause before the last restart; grows with each failure in a row */
 	uint64_t started_ms;
 	struct list queue; /* packets that did not fit into the socket */
 };
@@ -79,7 +79,7 @@ struct notifier {
 	int pidfd;  /* -1: not running */
 	int timer;
 	struct account account;
-	uint32_t pause_ms; /* before the last restart; grows with each failure in a row */
+	uint32_t pause_ms; /* pause before the last restart; grows with each failure in a row */
 	uint64_t started_ms;
 };
 
@@ -108,7 +108,7 @@ struct warden {
 	int result; /* what warden_run returns: 0 or -errno */
 	struct service service;
 	struct notifier notifier;
-	struct slot *slots; /* config->max_vms of them */
+	struct slot *slots; /* config->max_vms of them, by number */
 	uint32_t taken;	    /* slots that are not SLOT_EMPTY */
 	/* The empty slots that have a network namespace for their next VM, in any order. */
 	uint32_t idle_nets[IDLE_NETS_MAX + 1], n_idle_nets;
