@@ -85,7 +85,7 @@ static bool is_placed_elsewhere(const struct api *a, const h2o_req_t *req,
 }
 
 /* Returns whether another host serves requests like this. If so, sets *host, and copies the id that
- * it is for. `m`: the match of its path, valid if there is one. */
+ * the request is for. `m`: the match of the request's path, valid if the path has a route. */
 static bool is_elsewhere(const struct api *a, const h2o_req_t *req, const struct route_match *m,
 			 char id[static SANDBOX_ID_LEN + 1], const struct fleet_host **host)
 {
@@ -171,8 +171,8 @@ static void serve(struct request *r)
 	}
 }
 
-/* Bodies of requests for servers in sandboxes or for other hosts are streamed, and those of some
- * routes. */
+/* Returns whether the body is streamed: that of a request for a server in a sandbox or for another
+ * host, and on some routes. */
 static bool streams(const struct api *a, h2o_req_t *req)
 {
 	h2o_iovec_t method = req->input.method, path = req->input.path;
@@ -258,7 +258,7 @@ struct peers *api_peers(const struct api *a)
 
 void api_drain(struct api *a, void (*done)(void *arg), void *arg)
 {
-	service_events_end(a->service); /* their clients follow on elsewhere */
+	service_events_end(a->service); /* their clients go on with another host */
 	http_drain(a->http, done, arg);
 }
 

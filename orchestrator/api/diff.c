@@ -127,7 +127,8 @@ static void on_diff(void *arg, struct service_diff *diff, const struct failure *
 
 /* --- a checkpoint as the other side ----------------------------------------------------------- */
 
-#define OTHER_S 7200 /* longer than a diff takes: if the service ends in the middle of one */
+/* Lifetime: longer than a diff takes, in case the service ends during the diff. */
+#define OTHER_S 7200
 
 void diff_end_other(struct request *r)
 {

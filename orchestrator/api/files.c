@@ -14,7 +14,7 @@
 #include "orchestrator/json/query.h"
 
 #define BYTES_TYPE  "application/octet-stream"
-#define ENTRIES_MAX 100000 /* in an answer with a list of more than one folder */
+#define ENTRIES_MAX 100000 /* maximum of entries in a list of more than one folder */
 
 /* --- query parameters ----------------------------------------------------------------------- */
 
@@ -68,7 +68,7 @@ void file_do(struct request *r, const struct agent_file_request *request,
 	r->op = service_file_do(r->service, r->tenant, r->id, request, data, request_done, r);
 }
 
-/* Makes it a request to write in place, if one is wanted. */
+/* Makes *put a request to write in place, if the query asks for one. */
 static bool ask_in_place(struct request *r, struct agent_file_request *put)
 {
 	uint64_t offset = UINT64_MAX;

@@ -20,21 +20,23 @@
 #include "orchestrator/peers/peers.h"
 
 #define PAGE_SIZE     (256u << 10)
-#define CHUNK_SIZE    (64u << 10) /* of a whole list */
-#define PARTS_MAX     64	  /* that a page consists of */
-#define PAGE_MS	      5000	  /* for a page, after which it ends where it is */
-#define SILENT_MS     5000	  /* that a whole list waits for hosts that then don't answer */
-#define EMPTY_MAX     1000	  /* parts of a host in a row that have no entries */
-#define MISSING_NAMES 50	  /* that the answer has */
+#define CHUNK_SIZE    (64u << 10) /* bytes of a whole list that are sent at a time */
+#define PARTS_MAX     64	  /* maximum of parts in a page */
+#define PAGE_MS	      5000	  /* time to gather a page, which then ends where it is */
+#define SILENT_MS     5000	  /* time that a whole list may wait for hosts that don't answer */
+#define EMPTY_MAX     1000	  /* maximum of parts in a row, from one host, without entries */
+#define MISSING_NAMES 50	  /* maximum of missing hosts that the answer names */
 
 struct fleet_pages {
-	size_t limit;				/* SIZE_MAX: the whole list is sent */
-	uint32_t host;				/* whose entries after `after` come next */
-	struct list_position after;		/* zeroed: before the first one */
-	unsigned parts, empty;			/* empty: of the present host, in a row */
-	uint64_t began_ms, asked_ms, silent_ms; /* silent_ms: waited for hosts in vain */
-	struct text missing;			/* uint32_t: the hosts that are left out */
-	bool sending;				/* a chunk that the client has not taken yet */
+	size_t limit;		    /* SIZE_MAX: the whole list is sent */
+	uint32_t host;		    /* the host whose entries after `after` come next */
+	struct list_position after; /* zeroed: before the host's first entry */
+	/* `empty`: parts in a row without entries, from the present host. */
+	unsigned parts, empty;
+	/* `silent_ms`: time waited for hosts that did not answer. */
+	uint64_t began_ms, asked_ms, silent_ms;
+	struct text missing; /* uint32_t: the hosts that are left out */
+	bool sending;	     /* a chunk that the client has not taken yet */
 };
 
 static struct fleet_pages *fleet_of(const struct request *r)
@@ -119,19 +121,19 @@ static void note_missing(struct fleet_pages *w, uint32_t number)
 	text_add(&w->missing, &number, sizeof(number));
 }
 
-/* Goes on behind the present host. */
+/* Leaves the present host out, and goes on with the next one. */
 static void leave_out(struct request *r)
 {
 	struct fleet_pages *w = fleet_of(r);
 
-	if (r->started) /* the client can't be told any more */
+	if (r->started) /* too late to name the host to the client */
 		stream_end(r, true);
 	else
 		note_missing(w, w->host);
 	move_to(w, w->host + 1);
 }
 
-/* Names those that will not be asked, before the head of a whole list is sent. */
+/* Names the hosts that will not be asked, before the head of a whole list is sent. */
 static void leave_out_silent(struct request *r)
 {
 	const struct fleet_table *t = table_of(r);
@@ -194,7 +196,7 @@ struct part {
 static const struct json_field part_field =
 	JSON_FIELD(struct part, entries, "entries", JSON_OBJECTS, .max = PAGE_MAX);
 
-/* Adds the entries of another host. Returns false, without any added, if they are malformed or too
+/* Adds the entries of another host. Returns false, with none added, if they are malformed or too
  * many. */
 static bool add_entries(struct request *r, const struct peers_part *part)
 {
@@ -236,7 +238,7 @@ static bool take(struct request *r, const struct peers_part *part)
 			return false;
 		page_key_write(before, &w->after);
 		if (memcmp(key, before, sizeof(key)) <= 0)
-			return false; /* it would never end */
+			return false; /* the list would never end */
 		page_key_read(&next, kind, key);
 	}
 	if (!add_entries(r, part) || w->empty > EMPTY_MAX)
@@ -260,7 +262,7 @@ static void on_part(struct request *r, const struct peers_part *part)
 		go_on(r);
 }
 
-/* Returns false if the host can't be asked. */
+/* Asks the host for the next part. Returns false if that is not possible. */
 static bool ask(struct request *r, const struct fleet_host *host)
 {
 	static const char *const own[] = {"limit", "cursor"};
@@ -283,7 +285,7 @@ static bool ask(struct request *r, const struct fleet_host *host)
 
 /* --- the answer ----------------------------------------------------------------------------- */
 
-/* `more`: entries may follow the page. */
+/* Ends the answer. `more`: entries may follow the page. */
 static void end(struct request *r, bool more)
 {
 	if (!r->started && !answer_has_room(r, r->out.len))

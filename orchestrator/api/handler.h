@@ -33,7 +33,7 @@ struct pages {
 	size_t n;	   /* entries that were added */
 	bool more;	   /* there is a next chunk to gather */
 	struct loop_timer turn;
-	size_t part_at;			     /* of `out`, where the part begins */
+	size_t part_at;			     /* where the part begins in `out` */
 	void (*gathered)(struct request *r); /* the part is complete */
 	struct fleet_pages *fleet;	     /* of a list over all hosts; NULL: of this one only */
 };
@@ -65,7 +65,7 @@ void answer_next(struct request *r, char kind, const void *key, size_t len);
 
 /* Answers with a page of at most `limit` entries; SIZE_MAX: the whole list. */
 void fleet_pages_serve(struct request *r, size_t limit);
-/* The client has taken a chunk. */
+/* Called when the client has taken a chunk. */
 void fleet_pages_taken(struct request *r);
 void fleet_pages_free(struct request *r);
 
@@ -99,11 +99,11 @@ bool fork_spec_read(struct request *r, const struct fork_body *b,
 		    char labels[static LABELS_JSON_MAX], struct fork_spec *spec);
 void text_forked(struct text *t, const struct service_forked *forked);
 void text_frozen(struct text *t, const char *space);
-/* Children of a checkpoint or Space, one item each. */
+/* Adds the children of a checkpoint or Space, one item each. */
 void text_started(struct text *t, const struct service_forked *forked);
 void text_checkpoint(struct text *t, const struct checkpoint_view *view);
-/* Return false, with an answer given, for a checkpoint in a body that is no id; or that another
- * host has. */
+/* Return false, with an answer given, if the checkpoint in a body is not an id, or if another host
+ * has it. */
 bool checkpoint_is_id(struct request *r, const struct json_text *id);
 bool checkpoint_is_good(struct request *r, const struct json_text *id);
 
@@ -114,7 +114,7 @@ void route_serve(struct request *r);
 
 /* --- diff.c --------------------------------------------------------------------------------- */
 
-/* Returns the paths of a body; those compared by default if it has none. */
+/* Returns the paths that a body names, or the default ones. */
 const char *const *diff_paths(char **paths);
 /* Returns false, with an answer given, for paths that cannot be compared. NULL is fine. */
 bool diff_paths_are_good(struct request *r, char **paths);
@@ -152,7 +152,7 @@ void end_file(struct request *r, const char *type, const struct failure *f);
 /* service_done_fn of the HEAD for such an answer. */
 void end_file_head(void *arg, const struct failure *f);
 
-/* The value before json_read of an optional bool in a uint8_t. */
+/* The value of an optional bool in a uint8_t that json_read has not found. */
 #define NOT_SAID 2
 static inline enum change change_of(uint8_t said)
 {

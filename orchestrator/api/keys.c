@@ -93,7 +93,7 @@ void serve_keys(struct request *r)
 
 /* --- changes -------------------------------------------------------------------------------- */
 
-/* Each is answered when it is on the disk. */
+/* Answers when the change is on the disk. */
 static void when_synced(struct request *r, service_done_fn *fn)
 {
 	request_ref(r);

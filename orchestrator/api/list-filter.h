@@ -17,7 +17,7 @@ struct list_filter {
 	int64_t after_ms, before_ms;   /* creation time, exclusive, ms since the epoch; 0: any */
 	struct json_flat metadata;     /* members that the sandbox's metadata must have */
 	struct json_flat labels;       /* and its labels */
-	char root[SANDBOX_ID_LEN + 1]; /* of its tree; empty: any */
+	char root[SANDBOX_ID_LEN + 1]; /* root of the sandbox's tree; empty: any */
 };
 
 /* Reads the filter from the query of `url`, which is as sent. Returns -EINVAL with an error text
@@ -31,7 +31,7 @@ bool list_filter_fits(const struct list_filter *f, const struct sandbox_view *vi
 struct checkpoint_filter {
 	char name[CHECKPOINT_NAME_MAX + 1];				/* empty: any */
 	char sandbox[SANDBOX_ID_LEN + 1], ancestor[SANDBOX_ID_LEN + 1]; /* empty: any */
-	struct json_flat labels; /* that the checkpoint must have */
+	struct json_flat labels; /* labels that the checkpoint must have */
 };
 int checkpoint_filter_read(struct checkpoint_filter *f, const char *url, size_t url_len,
 			   struct err *e);

@@ -90,7 +90,7 @@ static void add_entry(struct text *t, const struct merged *m, const struct merge
 		text_printf(t, "],\"change\":\"%s\"}", change_to(n));
 }
 
-/* Adds the conflicts, or the paths that are taken. Returns how many they are. */
+/* Adds the conflicts, or the paths that are taken. Returns the number of added entries. */
 static size_t add_entries(struct text *t, const struct merged *m, const struct merge_plan *plan,
 			  bool conflicts)
 {

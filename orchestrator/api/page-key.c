@@ -9,7 +9,7 @@
 #define PREFIX_LEN 4
 
 static const struct {
-	const char *prefix; /* of the ids in the list */
+	const char *prefix; /* prefix of the ids in the list */
 	char letter, fleet_letter;
 } lists[] = {
 	[LIST_SANDBOXES] = {"sbx_", 's', 'S'},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* On which host of the fleet a create makes its sandbox. */
+/* Decides on which host of the fleet a create makes its sandbox. */
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/placement.h"
 #include "orchestrator/fleet/load.h"
@@ -35,7 +35,7 @@ static bool admits(struct request *r, const struct create_body *b, struct sandbo
 	const h2o_iovec_t *as = chosen_as(r);
 	struct place_load load;
 
-	if (b->checkpoint.p) /* no other host has it */
+	if (b->checkpoint.p) /* no other host has the checkpoint */
 		return true;
 	service_load(r->service, &load);
 	spec->warm_only = h2o_memis(as->base, as->len, H2O_STRLIT("only"));
@@ -56,7 +56,7 @@ static bool admits(struct request *r, const struct create_body *b, struct sandbo
 
 /* --- hosts that choose ---------------------------------------------------------------------- */
 
-/* Serves the create again; its body was valid. */
+/* Serves the create again on this host; the body is valid. */
 static void make_here(struct request *r)
 {
 	r->mark = true;

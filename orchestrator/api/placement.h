@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* On which host of the fleet a create makes its sandbox. Without a fleet: on this one. */
+/* Decides on which host of the fleet a create makes its sandbox. Without a fleet, this host makes
+ * it. */
 #ifndef RAMET_ORCHESTRATOR_API_PLACEMENT_H
 #define RAMET_ORCHESTRATOR_API_PLACEMENT_H
 

@@ -166,7 +166,7 @@ static void add_output(struct text *t, unsigned stream, uint64_t place, const vo
  * once there is output. */
 struct output_tail {
 	uint8_t bytes[4], len, stream;
-	uint64_t place; /* of the first byte in the process's output */
+	uint64_t place; /* offset of its first byte in the process's output */
 };
 
 static struct output_tail *tail_of(struct request *r)

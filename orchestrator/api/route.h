@@ -22,7 +22,7 @@ enum route_result {
 
 /* A kind of id in the pattern of a route, and how a path with an invalid one is refused. */
 struct id_kind {
-	const char *braces; /* its name in patterns; "": any other name is of a sandbox */
+	const char *braces; /* its name in patterns; "": any other name stands for a sandbox */
 	const char *prefixes[2];
 	const char *code, *what, *form;
 };

@@ -2,7 +2,7 @@
 /*
  * The web page /ui/: a few files, which are read into memory at the start. A request gets the file
  * whose name is exactly the rest of its path, so no path can lead elsewhere. The files hold nothing
- * secret and need no key; what the page then asks of the API does.
+ * secret and need no key; the page's requests to the API need one.
  */
 #include <dirent.h>
 #include <errno.h>
