@@ -45,7 +45,8 @@ struct request {
 	/* Ids from the path: `other` is of a sandbox, a checkpoint, a process or a
 	 * terminal. */
 	char id[SANDBOX_ID_LEN + 1], other[SANDBOX_ID_LEN + 1];
-	uint16_t at_port; /* of the sandbox `id`, which the host names; 0: none */
+	/* The port of the sandbox `id`, if the host name is that of a port; 0: none. */
+	uint16_t at_port;
 	char traceparent[TRACEPARENT_LEN + 1]; /* empty: none was sent, or an invalid one */
 	uint64_t began_us;
 
@@ -55,7 +56,7 @@ struct request {
 	bool started;	      /* the head of the answer is sent */
 	bool ended;	      /* `out` is the end of the answer */
 	bool streaming;	      /* the answer is streamed NDJSON */
-	bool quiet;	      /* if it is served well, the log has it for debugging only */
+	bool quiet;	      /* a success is logged at debug level */
 	bool hangup;	      /* what it streams ends when the client leaves */
 	bool made_program;    /* `other` is a program that this request has started */
 	atomic_bool unwanted; /* like !req; workers read this */
@@ -126,7 +127,8 @@ void answer_retry_after(struct request *r, unsigned seconds);
 
 /* Answers a HEAD for a stream of a sandbox. Returns false when the request is none. */
 bool stream_is_head(struct request *r);
-/* Sends the head of a stream that is not NDJSON, before its first output. `length` as above. */
+/* Sends the head of a stream that is not NDJSON, before its first output. `length` as in
+ * answer_head. */
 void stream_begin(struct request *r, int status, const char *content_type, size_t length);
 /* Schedules gathered output, which is sent before the loop sleeps. If the answer was not begun yet,
  * it begins with status 200 and the type NDJSON. */

@@ -67,7 +67,7 @@ struct http {
 	void *drained_arg;
 	struct loop_timer drain_limit;
 
-	size_t reading_bytes; /* of bodies that wait for workers */
+	size_t reading_bytes; /* bytes of bodies that wait for workers */
 	struct rate rates[LIMITS];
 	struct idem idem; /* answers to requests with an Idempotency-Key */
 	struct list left; /* requests whose call continues although nobody waits for the answer */
@@ -83,7 +83,7 @@ struct body_stream {
 	uint64_t left;	    /* bytes that have not arrived; AGENT_UNSIZED: unknown */
 	uint64_t bytes;	    /* that have arrived */
 	uint64_t asked_ms;  /* when the next part was asked for; 0: it was not */
-	uint64_t waited_ms; /* for the client, in all */
+	uint64_t waited_ms; /* time that the client was waited for, in all */
 };
 
 /*
@@ -99,8 +99,8 @@ struct exchange {
 	bool as_operator;	  /* is answered with what its key's tier permits operators */
 	unsigned refs;		  /* held by h2o, a call, a body being read, the poll */
 	struct list link, dirty_link;
-	struct trace_parent parent; /* what r.traceparent says */
-	struct span *span;	    /* NULL: none is recorded */
+	struct trace_parent parent; /* the parsed r.traceparent */
+	struct span *span;	    /* NULL: no span is recorded */
 
 	h2o_generator_t generator; /* its callbacks find the request through it */
 	struct text sending;

@@ -155,7 +155,7 @@ bool keyed_continues(struct request *r)
 
 void keyed_close(struct http *h)
 {
-	/* What the calls make is recorded with their keys, if they still make it. */
+	/* A call that still goes on may record its result: then its key stays in the catalogue. */
 	h->idem.forgotten = NULL;
 	list_each_safe (pos, &h->left) {
 		struct request *r = &container_of(pos, struct exchange, left_link)->r;

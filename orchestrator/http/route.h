@@ -23,7 +23,7 @@ struct route {
 	const struct json_body *body;
 	void (*serve_body)(struct request *r, const void *values);
 	enum timed timed;     /* measured from the request to its answer, when successful */
-	enum span_kind span;  /* of its requests, if spans are sent */
+	enum span_kind span;  /* the span of its requests, if spans are sent */
 	bool quiet;	      /* polled by machines: logged at debug level */
 	bool for_anyone;      /* needs no key, and is served to browsers too: see guard.c */
 	bool for_operators;   /* needs an operator's key, once keys exist */

@@ -24,31 +24,34 @@ struct route;
 
 /* Limits of the server. They are variable only for tests. */
 extern struct http_limits {
-	uint32_t read_ms;    /* for a client to send a whole request; for an idle connection */
+	/* Time for a client to send a whole request, and for an idle connection. */
+	uint32_t read_ms;
 	uint32_t body_rate;  /* bytes per second of a body that is passed on: see body_tick */
-	uint32_t write_ms;   /* for a client to take some of the output that waits for it */
-	uint32_t silence_ms; /* without output before an empty line is sent in a stream */
+	uint32_t write_ms;   /* time for a client to take some of the output that waits for it */
+	uint32_t silence_ms; /* time without output after which a stream gets an empty line */
 	uint32_t tick_ms;
-	size_t connections;	/* maximum of open connections */
-	size_t requests;	/* in flight on all connections: each holds some 10 KiB */
-	size_t answers_bytes;	/* waiting for readers; above it no long answer is begun, and no
-				 * long event is added to a stream */
-	size_t bodies_bytes;	/* in flight; above it only short bodies are accepted */
-	size_t read_here_bytes; /* of a body; above it a worker parses it */
-	size_t reading_bytes;	/* of bodies that wait for workers */
+	size_t connections; /* maximum of open connections */
+	size_t requests;    /* in flight on all connections: each holds some 10 KiB */
+	/* Bytes that wait for readers; above it no long answer is begun, and no long event is added
+	 * to a stream. */
+	size_t answers_bytes;
+	/* Bytes of bodies in flight; above it only short bodies are accepted. */
+	size_t bodies_bytes;
+	size_t read_here_bytes; /* bytes of a body; a worker parses longer ones */
+	size_t reading_bytes;	/* bytes of bodies that wait for workers */
 } http_limits;
 
 struct failure;
 
 struct http_ops {
-	const struct route *routes; /* whose requests are counted */
+	const struct route *routes; /* the routes whose requests are counted */
 	size_t n_routes;
 	/* Serves a new request (dispatch.h). */
 	void (*serve)(struct request *r);
 	/* Returns whether the request's body is passed on as it arrives. */
 	bool (*streams)(const struct api *api, h2o_req_t *req);
-	/* Keys may have been revoked, or have other tiers: called then, and once a second while
-	 * there are requests. */
+	/* Keys may have been revoked, or have got other tiers. Called after such changes, and once
+	 * a second while there are requests. */
 	void (*revoked)(struct api *api);
 	/* Ends what is left of connections that have changed their protocol. */
 	void (*closing)(struct api *api);
