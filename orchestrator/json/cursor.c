@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A cursor is the list's letter, the key in hexadecimal, and eight checksum digits that detect
- * typing errors. */
+/* A cursor consists of the list's letter, the key in hexadecimal, and eight checksum digits that
+ * detect typing errors. */
 #include "orchestrator/json/cursor.h"
 
 #include <errno.h>

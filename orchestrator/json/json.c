@@ -949,7 +949,7 @@ static bool next_member(struct in *in, struct span *name, struct span *value)
 /* Returns whether the text is one JSON object and nothing else. */
 static bool is_object(const char *text, size_t len)
 {
-	struct err syntax; /* the caller's sentence is clearer */
+	struct err syntax; /* replaced by the caller's sentence, which is clearer */
 	struct in in = {text, text, text + len, &syntax, false};
 	struct span all;
 

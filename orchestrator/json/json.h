@@ -51,9 +51,10 @@ struct json_field {
 	size_t offset; /* of the value in the structure to fill */
 	double min, max;
 	bool required;
-	const char *const *words; /* of a JSON_TEXT: all that it may be, NULL-terminated; or NULL */
-	const char *hint;	  /* what to say about other words; or NULL */
-	size_t max_at;		  /* not 0: the offset of the maximum, in the service's config */
+	/* JSON_TEXT: all permitted values, NULL-terminated; NULL: any text */
+	const char *const *words;
+	const char *hint; /* what the error says about other values; or NULL */
+	size_t max_at;	  /* not 0: the offset of the maximum, in the service's config */
 };
 /* A field whose value fills `member` of `type`, then further members of struct json_field. */
 #define JSON_FIELD(type, member, json_name, json_kind, ...)                                        \

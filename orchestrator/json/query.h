@@ -18,7 +18,8 @@
  */
 int query_text(const char *url, size_t url_len, const char *name, char *out, size_t room,
 	       struct err *e);
-/* Adds the query's parameters to `out`, each after an '&', without those with the `n` names. */
+/* Adds the query's parameters to `out`, each after an '&', except those with one of the `n`
+ * names. */
 void query_without(struct text *out, const char *url, size_t url_len, const char *const *names,
 		   size_t n);
 /* Reads the absolute path in the parameter `name`; `out` has room for the longest. Fails also when
