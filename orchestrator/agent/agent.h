@@ -19,9 +19,10 @@ struct agent_entry {
 	const uint8_t *path; /* absolute, without zero bytes, not terminated */
 	size_t path_len;
 	uint32_t mode, uid, gid;
-	uint64_t size;		/* of a file, or number of a device; else 0 */
+	uint64_t size;		/* size of a file, or number of a device; else 0 */
 	const uint8_t *content; /* hash of a file, or target of a symbolic link */
-	size_t content_len;	/* of a file: AGENT_HASH_LEN, or 0 when it could not be read */
+	/* Of a file: AGENT_HASH_LEN, or 0 when the guest could not read the file. */
+	size_t content_len;
 };
 
 /* AGENT_FILE and AGENT_NODE. Texts contain no zero byte and are not terminated. */
@@ -29,7 +30,7 @@ struct agent_file {
 	const uint8_t *name; /* never empty */
 	size_t name_len;
 	uint32_t mode, uid, gid;
-	uint64_t size; /* of a file, else 0 */
+	uint64_t size; /* size of a file; else 0 */
 	int64_t mtime_ns;
 	const uint8_t *target; /* of a symbolic link */
 	size_t target_len;

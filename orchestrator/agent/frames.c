@@ -246,7 +246,7 @@ static void put_text(struct wire *w, const char *text)
 	wire_put_str(w, text, text ? strlen(text) : 0);
 }
 
-/* Returns the most bytes that these variables take. */
+/* Returns the maximum of bytes that these variables take. */
 static size_t envs_size(const char *const *const envs[2])
 {
 	size_t size = 0;
