@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The root file systems of templates, by identity. A VM process names the file that its disk is
- * based on, and Spaces share that file and count nothing for it, so the service must know that it
- * is one. STATE_DIR/bases has an empty file .NAME for each, and a copy NAME once a Space needs it.
- * All functions are for workers.
+ * based on, and Spaces share that file without counting its size. So the service must know whether
+ * a file is the root file system of a template. STATE_DIR/bases has an empty file .NAME for each,
+ * and a copy NAME once a Space needs it. All functions are for workers.
  */
 #ifndef RAMET_ORCHESTRATOR_IMAGES_BASES_H
 #define RAMET_ORCHESTRATOR_IMAGES_BASES_H

@@ -70,7 +70,7 @@ void image_dir_remove(int parent, const char *name)
 	unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/* Opens a regular file. Never waits for the other end of another one. */
+/* Opens a regular file. For another kind of file, fails instead of waiting for its other end. */
 static int open_regular(int dir, const char *file, struct stat *st, struct err *e)
 {
 	scoped_fd int fd = openat(dir, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

@@ -28,12 +28,12 @@ struct private_copy {
 	struct list link; /* on privates->copies */
 	char tenant[PRIVATE_TENANT_MAX + 1];
 	char name[NAME_MAX_BYTES];
-	struct file_id of; /* of the original; unknown for a previous instance's copy */
-	dev_t dev;	   /* of the copy; ino is 0 until it is complete */
+	struct file_id of; /* identity of the original; unknown for a previous instance's copy */
+	dev_t dev;	   /* identity of the copy; ino is 0 until the copy is complete */
 	ino_t ino;
 	int fd; /* read-only; VMs get duplicates. -1: not complete, or only for older VMs */
 	uint64_t bytes;
-	uint64_t unused_ms; /* since when the tenant has no sandbox; 0: it has some */
+	uint64_t unused_ms; /* since when the tenant has no sandbox; 0: the tenant has one */
 	struct private_job *job;
 	struct list waits;
 };

@@ -24,7 +24,7 @@ struct sized_choice {
 /* Returns the largest size that a sandbox may have: limited by the host and by `most`, but its disk
  * is never smaller than that of the template, whose size is `own`. */
 struct size size_limit(const struct size *host, const struct size *own, const struct size *most);
-/* Returns a tier's limits on RAM and disk; it has none on vCPUs. */
+/* Returns a tier's limits on RAM and disk; a tier does not limit vCPUs. */
 struct tier;
 struct size size_of_tier(const struct tier *t);
 /* Returns the requested size (0: the template's default), with RAM rounded up to a step and

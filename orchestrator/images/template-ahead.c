@@ -56,7 +56,7 @@ static void on_prepared(void *arg, const struct failure *f)
 
 	ts->ahead = NULL;
 	template_put(t);
-	ts->env->ops->changed(ts->env->arg); /* next: its warm sandboxes, then the next image */
+	ts->env->ops->changed(ts->env->arg); /* next come its warm sandboxes, then the next image */
 }
 
 /* Returns true when an image of `more` bytes may be added to those prepared ahead. A configured

@@ -110,7 +110,7 @@ static void on_quit(void *arg, int error, const char *text, const struct ctl_msg
 	struct template *t = b->t;
 	struct vmproc_image *image = b->image;
 
-	/* The snapshot is complete; dropping the VM ends it anyway. */
+	/* Errors do not matter: the snapshot is complete, and build_free ends the VM. */
 	b->image = NULL;
 	build_free(b);
 	template_built(t, image);

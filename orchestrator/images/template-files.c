@@ -293,7 +293,7 @@ int template_files_check(void *arg)
 	struct err reason;
 	char tmp[IMAGE_NAME_ROOM];
 
-	/* Take the stamp before the files are read: a later change is then noticed. */
+	/* Take the stamp before the files are read, so that a later change is noticed. */
 	source_stamp(&job->source, &job->source.stamp);
 	int ret = name_of(job);
 	if (ret < 0)

@@ -41,7 +41,7 @@ enum template_event {
 	TPL_NEVENTS,
 };
 
-/* A worker's job for a template. */
+/* The input and output of a job for a template on a worker thread. */
 struct template_job {
 	struct step_job job;
 	struct config config;
@@ -50,7 +50,7 @@ struct template_job {
 	bool discard;			/* ignore and replace the image on disk */
 	struct vmproc_image *image;	/* the snapshot to publish; NULL in other jobs */
 	char dir[CONFIG_PATH_MAX + 16]; /* STATE_DIR/templates */
-	char name[TEMPLATE_NAME_LEN];	/* of the image, in `dir` */
+	char name[TEMPLATE_NAME_LEN];	/* name of the image in `dir` */
 	char key[TEMPLATE_KEY_LEN + 1];
 	char keep[TEMPLATE_KEEP_MAX][TEMPLATE_NAME_LEN]; /* images that must not be evicted */
 	size_t n_keep;
@@ -65,7 +65,7 @@ struct template
 	struct list link;	/* on templates->all, least recently requested first */
 	struct list queue_link; /* on templates->builds */
 	struct source source;
-	struct source_stamp stamp;   /* of the source files of its image */
+	struct source_stamp stamp;   /* stamp of the source files of its image */
 	struct disk_job *disk_check; /* checks whether restores fail because the disk is full */
 	struct size size;
 	enum template_state state;
@@ -143,7 +143,7 @@ int build_files_open(struct disk_job *job);
 
 /* --- all templates --------------------------------------------------------------------------- */
 
-/* The templates that a scan of the disk found (sources.c). */
+/* The templates that one scan of the disk has found (sources.c). */
 struct known_sources {
 	size_t n;
 	struct known_source {

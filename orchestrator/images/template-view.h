@@ -14,7 +14,7 @@ struct template_view {
 	 * nothing else to do; "failed" */
 	const char *state;
 	const char *reason;	  /* failed: a sentence or a traceback; else "" */
-	struct size size;	  /* of a sandbox, unless its create asks for another */
+	struct size size;	  /* size of a sandbox, unless its create asks for another one */
 	const struct size *sizes; /* sizes that have an image already */
 	size_t n_sizes;
 };

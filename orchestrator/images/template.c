@@ -450,8 +450,8 @@ void template_wait(struct template *t, struct template_wait *w,
 	} else {
 		list_add_tail(&t->waits, &w->link);
 		want(t);
-		templates_hold(t->templates); /* somebody waits now: a build of `t` is no background
-						 work any more */
+		/* Somebody waits now: the build of `t` is not background work any more. */
+		templates_hold(t->templates);
 		template_next_build(t->templates);
 		build_set_priority(t->templates);
 	}
