@@ -157,8 +157,8 @@ static bool is_under(const struct agent_entry *n, const char *root)
 	       (n->path_len == len || n->path[len] == '/');
 }
 
-/* Returns whether the path is one of a walk: no part of it is empty, "." or "..", which would lead
- * out of the root. */
+/* Returns whether the path may be in a listing: none of its parts is empty, "." or "..". Such a
+ * part could lead out of the root. */
 static bool is_walked(const struct agent_entry *n)
 {
 	const char *at = (const char *)n->path, *end = at + n->path_len;

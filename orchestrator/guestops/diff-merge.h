@@ -16,7 +16,7 @@
 #include "orchestrator/guestops/guestops.h"
 
 #define DIFF_FOUND_MAX	     200000u
-#define DIFF_FOUND_BYTES_MAX (16u << 20)  /* of all differing paths together */
+#define DIFF_FOUND_BYTES_MAX (16u << 20)  /* bytes of all differing paths together */
 #define DIFF_AHEAD_MAX	     (256u << 10) /* bytes of uncompared entries before back-pressure */
 
 struct diff_entry;
@@ -24,7 +24,7 @@ struct diff_entry;
 struct diff_side {
 	struct list ahead; /* struct diff_entry: not compared yet */
 	size_t ahead_bytes;
-	struct diff_entry *last; /* last received: the next must sort behind it */
+	struct diff_entry *last; /* the entry received last, behind which the next one must sort */
 	bool ended;		 /* the listing of the root is complete */
 };
 

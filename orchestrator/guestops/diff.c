@@ -28,7 +28,7 @@ struct diff {
 	struct listing side[2];
 	struct diff_merge merge;
 	char *paths[DIFF_PATHS_MAX];
-	unsigned n_paths; /* 0: the call could not begin */
+	unsigned n_paths; /* 0: the operation could not begin */
 	unsigned at;	  /* index of the path being listed */
 	struct loop_timer silence;
 	bool heard; /* a frame arrived since the timer was set */
@@ -132,7 +132,7 @@ static void diff_notify(struct op *base)
 
 /* --- listing -------------------------------------------------------------------------------- */
 
-/* Requests the listing of the current path. Returns false when the call has failed. */
+/* Requests the listing of the current path. Returns false when the diff has failed. */
 static bool ask(struct listing *l)
 {
 	struct diff *d = l->diff;

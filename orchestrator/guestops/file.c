@@ -58,10 +58,10 @@ struct file_op {
 	bool reported; /* the sink has received a file */
 	char *path;
 	/* For a stat and a list: */
-	uint32_t depth, limit, count; /* count: of entries that were reported */
+	uint32_t depth, limit, count; /* `count`: entries that were reported */
 	/* For a get: */
 	struct file_range range;
-	bool asks_size; /* the first request is a stat: the range counts from the end */
+	bool asks_size; /* the range counts from the end, so the first request asks for the size */
 	bool sized;	/* `left` is valid */
 	uint64_t left;
 };

@@ -13,7 +13,7 @@
 #include "orchestrator/sandbox/service.h"
 
 #define IDLE_CONN_MS	  15000
-#define OPS_MAX		  32  /* at once in a sandbox; each has a process in the guest */
+#define OPS_MAX		  32  /* operations at once in a sandbox; each has a process in the guest */
 #define LISTENERS_MAX	  256 /* AGENT_PROC_MAX: each process may have one */
 #define ALL_OPS_MAX	  512 /* each may hold 256 KiB of data in flight and 64 KiB of answers */
 #define ALL_LISTENERS_MAX 1024
@@ -29,22 +29,21 @@ struct guest_refusal {
 struct guest_op_kind {
 	/* The operation fails when no data moves in either direction for this long. */
 	uint32_t timeout_ms;
-	enum failure_code impatient_code; /* the code of that failure; FAIL_NONE: agent_error */
-	/* Ends with the code for all other error numbers, whose errnum is 0. FAIL_NONE there, or
-	 * NULL: those codes are the ones of operations on files. */
+	enum failure_code impatient_code; /* the failure's code then; FAIL_NONE: agent_error */
+	/* Codes by error number. The last entry, whose errnum is 0, has the code for all other
+	 * error numbers. FAIL_NONE there, or NULL here: the codes of operations on files apply. */
 	const struct guest_refusal *refusals;
 	bool file; /* counted in the statistics of file operations */
-	/* Waits for events that may never come: it does not count as activity and has no timeout.
-	 */
+	/* Waits for events that may never come: does not count as activity and has no timeout. */
 	bool listens;
-	/* Although it listens, it counts as activity. */
+	/* Counts as activity although it listens. */
 	bool works;
 	/* Encodes into `by` the request that removes what `op` has made. With this function, an
 	 * abandoned operation continues to its end, and then what it made is removed, unless the
 	 * client learned of it. NULL: the operation makes nothing that has to be removed. */
 	int (*undo)(struct guest_op *op, struct guest_op *by);
-	/* Undoes the effect of an operation that was counted: starts even above the limits, and
-	 * after a freeze that is in progress, if that fails. */
+	/* Undoes the effect of another operation, which was counted. Starts even above the limits.
+	 * If a freeze is in progress, starts after that, if it fails. */
 	bool undoes;
 	/* Handles frames other than AGENT_DONE and AGENT_ERROR. NULL: none are allowed. */
 	void (*frame)(struct guest_op *op, const struct agent_frame *frame);
@@ -78,7 +77,7 @@ struct guest_op {
 	bool listens;	      /* counts against the limit of listeners */
 	bool unseen;	      /* `kind` has an undo, and the client has not learned of the result */
 	bool made;	      /* there is something to undo */
-	struct tenant *owner; /* of what the operation makes or streams; NULL: not begun */
+	struct tenant *owner; /* tenant of what the operation makes or streams; NULL: not begun */
 	char of[SANDBOX_ID_LEN + 1]; /* id of the sandbox */
 	char lost[ERR_TEXT_MAX];     /* why the connection broke; empty: it is intact */
 	uint64_t touched_ms;	     /* last sandbox_touch, loop ms */
@@ -90,7 +89,7 @@ static inline struct guest_op *guest_op_of(const struct op *base)
 }
 
 /* Returns an operation of `size` bytes that reports its end to `fn`, which is NULL if its kind has
- * a `notify`. Members behind the shared state are zero. */
+ * a `notify`. The members behind the shared state are zero. */
 struct guest_op *guest_op_new(struct service *c, const struct guest_op_kind *kind, size_t size,
 			      service_done_fn *fn, void *arg);
 /* Has the operation send this data after its request. */

@@ -40,14 +40,15 @@ enum merge_outcome {
 	MERGE_TAKEN = 'a',  /* from a branch */
 	MERGE_MERGED = 'm', /* by lines, or content and mode from different sides */
 	/* Conflicts: */
-	MERGE_CONTENT = 'C',	/* the same lines were changed differently, or a link's target */
-	MERGE_BINARY = 'B',	/* not a text, or too large, and changed differently */
-	MERGE_TYPE = 'T',	/* a file in one branch, a folder or link in another */
-	MERGE_DELETED = 'D',	/* deleted in one branch, and changed in another */
-	MERGE_BOTH_ADDED = 'A', /* added by two branches with other content: without a base */
+	MERGE_CONTENT = 'C', /* the same lines, or a link's target, were changed differently */
+	MERGE_BINARY = 'B',  /* changed differently, and either not a text or too large */
+	MERGE_TYPE = 'T',    /* a file in one branch, a folder or link in another */
+	MERGE_DELETED = 'D', /* deleted in one branch, and changed in another */
+	/* Added by two branches with different content, so that there is no base. */
+	MERGE_BOTH_ADDED = 'A',
 	MERGE_ATTRIBUTES = 'M', /* mode or owner were changed differently */
 	MERGE_NO_GIT = 'G',	/* a text to be merged by lines, but there is no git */
-	MERGE_NO_FOLDER = 'W',	/* the parent has no folder to put it into */
+	MERGE_NO_FOLDER = 'W',	/* the parent has no folder for it */
 	MERGE_NOT_EMPTY = 'E',	/* a folder to be removed has other files */
 	MERGE_UNREADABLE = 'U', /* a guest did not send the file */
 };
@@ -68,7 +69,7 @@ struct merge_entry {
 struct merge_plan {
 	unsigned branches;
 	struct merge_entry *entries; /* sorted by path */
-	size_t n, room, bytes;	     /* bytes: of all paths */
+	size_t n, room, bytes;	     /* `bytes`: of all paths */
 };
 /* Returns whether the branch changed the path. */
 bool merge_entry_has(const struct merge_entry *n, unsigned branch);
@@ -105,16 +106,16 @@ struct op *service_merge_files(struct service *c, const char *tenant, const char
 /* Valid during the callback only. Names and targets may hold any byte but NUL and are not
  * NUL-terminated. */
 struct file_view {
-	const char *name; /* in a list: relative to the folder; else the path */
+	const char *name; /* in a list: the path relative to the folder; else the whole path */
 	size_t name_len;
 	uint32_t mode, uid, gid; /* mode: type and permissions, as in stat */
 	uint64_t size;		 /* bytes, for a file; else 0 */
 	int64_t mtime_ns;	 /* ns since the epoch */
 	const char *target;	 /* of a symbolic link; else NULL */
 	size_t target_len;
-	const char *user, *group; /* of a stat or list: names of uid and gid; length 0: unknown */
+	const char *user, *group; /* in a stat or list: names of uid and gid; length 0: unknown */
 	size_t user_len, group_len;
-	uint64_t offset, length; /* for a get: the range that follows; length UINT64_MAX: unknown */
+	uint64_t offset, length; /* in a get: the range that follows; length UINT64_MAX: unknown */
 };
 
 /* Receives the results of a stat (`file` once), a list (`file` for each name, then `more` if its
@@ -194,9 +195,10 @@ struct op *service_file_stat(struct service *c, const char *tenant, const char *
 			     const char *path, bool link, const struct file_sink *sink, void *arg);
 struct file_list {
 	const char *path;
-	uint32_t depth;	   /* levels of folders, up to AGENT_DEPTH_MAX; 1: only its own entries */
-	uint32_t limit;	   /* of entries, below UINT32_MAX; 0: none */
-	const char *after; /* a name in the list, after which it starts; "": at the first one */
+	uint32_t depth; /* levels of folders, up to AGENT_DEPTH_MAX; 1: only its own entries */
+	uint32_t limit; /* of entries, below UINT32_MAX; 0: none */
+	/* A name in the list, after which the list starts; "": at its first name. */
+	const char *after;
 };
 /* Lists a folder: each folder before its content, the names in it in byte order. Symbolic links in
  * it are reported as links, and file systems mounted there are not entered. */
@@ -235,7 +237,7 @@ struct process_view {
 	int64_t started_ms; /* since the epoch */
 	uint64_t total;	    /* bytes of output so far */
 	bool tty, stdin_open, ended;
-	struct process_exit exit; /* if it has ended */
+	struct process_exit exit; /* valid if it has ended */
 };
 struct process_list_sink {
 	void (*process)(void *arg, const struct process_view *process); /* oldest first */

@@ -79,7 +79,7 @@ static void fail_with(struct merge *m, int error, const struct err *e)
 	op_finish(&m->base, &f);
 }
 
-/* Ends a step. Returns false when it, and with it everything, failed. */
+/* Ends a step. Returns false when the step failed, and the whole merge with it. */
 static bool step_done(struct merge *m, const struct failure *f)
 {
 	m->sub = NULL;
@@ -190,8 +190,9 @@ static const struct sandbox *find_fork(struct merge *m, const struct sandbox *pa
 	return NULL;
 }
 
-/* The base is a fork of the parent itself, and none of the branches is of an earlier fork: else
- * what the parent changed between the two would look like a change of the branch. */
+/* Returns whether the base is a fork of the parent itself, and no branch is of an earlier fork.
+ * Otherwise, what the parent changed between the two forks would look like a change of the
+ * branch. */
 static bool is_base_of(const struct sandbox *parent, const struct sandbox *base,
 		       const struct sandbox *branch, struct failure *f)
 {

@@ -22,8 +22,8 @@ int merge_plan_sort(struct merge_plan *p, struct err *e);
 void merge_plan_list(const struct merge_plan *p, unsigned source, struct text *out);
 /* Writes the plan for merge_files.py. */
 void merge_plan_text(const struct merge_plan *p, struct text *out);
-/* Reads what the guest says became of the paths: for each a letter (enum merge_outcome) and another
- * one (enum merge_resolution). Returns 0 or, with *e filled, -EPROTO. */
+/* Reads what the guest reports on the paths: for each a letter (enum merge_outcome) and another one
+ * (enum merge_resolution). Returns 0 or, with *e filled, -EPROTO. */
 int merge_plan_read(struct merge_plan *p, const void *said, size_t len, struct err *e);
 void merge_plan_free(struct merge_plan *p);
 

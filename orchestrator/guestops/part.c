@@ -18,7 +18,7 @@ static void shed(struct sandbox *s)
 
 void guestops_close(struct service *c)
 {
-	/* First those that use others. */
+	/* These first, since they use operations of other lists. */
 	ops_free(&guestops_of_service(c)->merges);
 	ops_free(&guestops_of_service(c)->staged);
 	ops_free(&guestops_of_service(c)->diffs);

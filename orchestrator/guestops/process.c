@@ -14,10 +14,11 @@
 #define TIMEOUT_MS	    30000
 #define START_TIMEOUT_MS    20000
 #define MUST_RUN_TIMEOUT_MS 9000 /* the published client waits 10 s for a new terminal */
-#define SILENCE_MS	    5000 /* a read waits at least this long for output that exists */
-#define GATHER_MS	    5	 /* output this soon after the first bytes is returned too */
-#define LIST_MAX	    AGENT_PROC_MAX
-#define TTY_PREFIX	    "pty_"
+#define SILENCE_MS	    5000 /* how long a read waits at least for output that exists */
+/* Output that follows the first bytes within this time is returned with them. */
+#define GATHER_MS  5
+#define LIST_MAX   AGENT_PROC_MAX
+#define TTY_PREFIX "pty_"
 
 static const struct guest_refusal refusals[] = {
 	{ENOENT, FAIL_NO_SUCH_PROCESS}, {ESRCH, FAIL_PROCESS_ENDED}, {EPIPE, FAIL_STDIN_CLOSED},
@@ -378,7 +379,8 @@ struct read_op {
 	struct stream_op stream; /* its sink is this operation */
 	service_process_read_fn *fn;
 	void *arg;
-	struct loop_timer limit; /* of the read, then for bytes that follow the first ones */
+	/* Time limit of the read; later, for bytes that follow the first ones. */
+	struct loop_timer limit;
 	uint64_t until_ms;
 	uint8_t *data;
 	size_t len, max;
@@ -393,7 +395,7 @@ static void on_limit(void *arg)
 		guest_op_enough(&o->stream.op);
 }
 
-/* All output so far arrives now: unless there is none, the time limit waits for it. */
+/* The output so far arrives now. If there is any, extends the time limit, so that it can arrive. */
 static void on_read_begins(void *arg, const struct process_view *p)
 {
 	struct read_op *o = arg;

@@ -12,7 +12,7 @@
 #include "orchestrator/guestops/state.h"
 
 #define SILENCE_MS 600000	/* limit without progress: a guest may merge many files by lines */
-#define ROUNDS_MAX 6		/* all together may take this many times SILENCE_MS */
+#define ROUNDS_MAX 6		/* the whole operation may take this many times SILENCE_MS */
 #define PART_MAX   (256u << 10) /* bytes of an archive that wait for the guest with the stage */
 #define PREFIX	   "/var/tmp/.ramet-merge-"
 #define PATH_SIZE  (sizeof(PREFIX) + 2 * RANDOM_ID_BYTES)
@@ -33,11 +33,12 @@ struct staged {
 	bool made;	/* `stage` may exist, and is to be removed here */
 	bool listed;	/* `list` may exist in the source's guest, and is to be removed here */
 	unsigned at;	/* the source being copied */
-	struct op *sub; /* the step in progress; of a copy: the unpacking */
+	struct op *sub; /* the step in progress; while a source is copied: the unpacking */
 	struct op *program;
-	bool wanted, packed, paused; /* of a copy: the next part is wanted; the archive has ended */
-	struct text part;	     /* of an archive */
-	uint64_t total;		     /* bytes of archives */
+	/* While a source is copied: `wanted`: the next part is; `packed`: the archive has ended. */
+	bool wanted, packed, paused;
+	struct text part; /* of an archive */
+	uint64_t total;	  /* bytes of archives */
 	struct text output;
 	char said[SAID_MAX + 1]; /* on stderr */
 	size_t said_len;
@@ -238,7 +239,8 @@ static void on_command_exit(void *arg, const struct process_exit *exit)
 	struct staged *s = arg;
 
 	s->program = NULL;
-	s->made = exit->code == 127; /* there was no script */
+	/* Without python3 the script did not run, so nothing has removed the stage. */
+	s->made = exit->code == 127;
 	if (exit->code) {
 		fail_exit(s, s->id, exit);
 		return;
@@ -257,7 +259,7 @@ static void run_command(struct staged *s)
 
 /* --- the files of the stage ----------------------------------------------------------------- */
 
-/* Ends a step. Returns false when it, and with it everything, failed. */
+/* Ends a step. Returns false when the step failed, and the whole operation with it. */
 static bool step_done(struct staged *s, const struct failure *f)
 {
 	s->sub = NULL;
@@ -303,7 +305,7 @@ static void on_roots(void *arg, const struct failure *f)
 
 static void next_source(struct staged *s);
 
-/* Passes what arrived of the archive on, if the guest with the stage wants it. */
+/* Passes on what has arrived of the archive, if the guest with the stage wants more. */
 static void pump(struct staged *s)
 {
 	struct op *program = s->program;
@@ -359,7 +361,7 @@ static void on_packed(void *arg, const struct process_exit *exit)
 	struct staged *s = arg;
 
 	s->program = NULL;
-	s->listed = exit->code != 0; /* else the script has removed it */
+	s->listed = exit->code != 0; /* after a success, the script has removed it */
 	if (exit->code) {
 		fail_exit(s, s->ids[s->at], exit);
 		return;

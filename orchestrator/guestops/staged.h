@@ -10,7 +10,7 @@
 #include "orchestrator/guestops/guestops.h"
 #include "orchestrator/json/text.h"
 
-#define STAGED_BYTES_MAX (2ull << 30) /* of all archives together */
+#define STAGED_BYTES_MAX (2ull << 30) /* bytes of all archives together */
 
 struct staged_source {
 	const char *id;	  /* of the sandbox */
@@ -19,7 +19,7 @@ struct staged_source {
 
 struct staged_spec {
 	const char *id;		       /* of the sandbox with the stage */
-	struct staged_source *sources; /* the files of the first one are in STAGE/0, … */
+	struct staged_source *sources; /* the files of the first source are in STAGE/0, and so on */
 	unsigned n;
 	struct text roots, plan;  /* files of the stage */
 	const char *command;	  /* of merge_files.py */
