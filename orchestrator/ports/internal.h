@@ -7,7 +7,8 @@
 
 /* Reads the shares of a sandbox from its catalogue row. Ignores what is malformed. */
 void shares_read(struct ports_sandbox *p, const char *text);
-/* Writes them in the form that shares_read reads. The caller frees the result; NULL: no memory. */
+/* Writes the shares in the form that shares_read reads. The caller frees the result; NULL: no
+ * memory. */
 char *shares_write(const struct ports_sandbox *p);
 
 /* Ends all connections of the sandbox with `f`. */

@@ -21,10 +21,10 @@ struct port_answer {
 	struct port_field fields[PORT_FIELDS_MAX]; /* names in lower case */
 	size_t n_fields;
 	enum { PORT_EMPTY, PORT_LENGTH, PORT_CHUNKED, PORT_UNTIL_END } body;
-	size_t length; /* as the head says; SIZE_MAX: it does not */
+	size_t length; /* length that the head names; SIZE_MAX: none */
 	size_t left;   /* PORT_LENGTH: bytes that are missing */
 	bool over;     /* the body is complete */
-	bool keeps;    /* the connection can serve another request after it */
+	bool keeps;    /* the connection can serve another request after this answer */
 	size_t extra;  /* bytes that followed the end of the body */
 	struct phr_chunked_decoder chunks;
 };

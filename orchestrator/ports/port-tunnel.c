@@ -23,7 +23,8 @@ struct port_tunnel {
 	struct text out, sending;	/* for the client */
 	bool writing;
 	bool client_eof, server_eof; /* no more bytes from this side */
-	bool shut;		     /* the client was notified of the server's end */
+	/* The client was notified that the server's direction has ended. */
+	bool shut;
 	bool apart; /* each direction of the client's connection can end on its own */
 	bool closing;
 	uint64_t ended_ms; /* when the connection to the server ended */
@@ -55,7 +56,8 @@ static void tunnel_close(struct port_tunnel *t)
 	tunnel_free(t);
 }
 
-/* Closes a tunnel whose socket h2o has not handed over: it does once the answer is written. */
+/* Closes a tunnel whose socket h2o has not handed over yet: h2o hands it over once the answer is
+ * written. */
 static void close_early(struct port_tunnel *t)
 {
 	t->closing = true;

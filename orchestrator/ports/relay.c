@@ -12,7 +12,7 @@ void relay_free(struct relay *p)
 	text_free(&p->in);
 }
 
-/* Ends the connection to the server; what the client was not sent yet is sent. */
+/* Ends the connection to the server. Output that the client has not got yet is still sent. */
 static void end_answer(struct request *r, bool broken)
 {
 	const struct relay *p = relay_of(r);

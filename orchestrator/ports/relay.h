@@ -11,15 +11,15 @@
 #include "orchestrator/ports/port-answer.h"
 #include "orchestrator/ports/ports.h"
 
-/* A kind of connection: what ports.h has for those to servers in sandboxes. */
+/* A kind of connection to another server. ports.h declares the one to servers in sandboxes. */
 struct relay_link {
 	bool (*send)(struct op *op, const void *data, size_t len); /* service_port_send */
 	void (*end)(struct op *op);				   /* service_port_end */
 	/* service_port_redirect */
 	void (*redirect)(struct op *op, const struct port_sink *sink, void *arg);
-	/* The connection, which is abandoned next, can serve another request. May be NULL. */
+	/* Keeps the connection, which is abandoned next, for another request. May be NULL. */
 	void (*keep)(struct op *op);
-	/* Adds the answer's header fields to the client's. */
+	/* Adds header fields of the server's answer to the answer for the client. */
 	void (*add_headers)(struct request *r);
 	/* Fills in the sentence about an answer that is of no use: `why` continues "the answer of
 	 * the server". */
@@ -34,11 +34,11 @@ struct relay {
 	bool chunked;	/* the request's body is sent in chunks */
 	bool body_over; /* all of it is sent, or the server takes no more */
 	bool discards;	/* the server takes no more of the body: the rest is read and dropped */
-	size_t body_at; /* of a body that is in memory: bytes sent */
+	size_t body_at; /* bytes sent of a body that is in memory */
 
 	struct text in; /* start of the answer, until its head is complete */
 	struct port_answer answer;
-	size_t interim; /* bytes of heads before it, like 100 Continue */
+	size_t interim; /* bytes of earlier heads, like 100 Continue */
 	bool answering; /* the head is complete */
 };
 

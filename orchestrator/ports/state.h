@@ -12,14 +12,14 @@ struct ports_sandbox {
 	size_t n_shares;
 	struct list tunnels; /* connections that have not ended */
 	unsigned n_tunnels;
-	size_t visits; /* those that depend on shares */
+	size_t visits; /* tunnels to shared ports that a share gives access to */
 };
 struct ports_tenant {
 	size_t tunnels, visits;
 };
 struct ports_service {
 	size_t tunnels;	    /* open now */
-	struct list visits; /* the open tunnels that depend on shares */
+	struct list visits; /* the open tunnels that a share gives access to */
 	size_t n_visits;
 	uint64_t connects, failures;		  /* counters */
 	uint64_t bytes_to_guest, bytes_to_client; /* counters */

@@ -22,13 +22,13 @@
 #include "orchestrator/store/keys.h"
 #include "orchestrator/vm/dial.h"
 
-#define TUNNELS_MAX	128  /* at once in a sandbox; the agent allows as many */
+#define TUNNELS_MAX	128  /* connections at once in a sandbox; the agent allows as many */
 #define ALL_TUNNELS_MAX 1024 /* each has buffers of up to 192 KiB */
 /* Visitors, whose access depends on shares, leave half of both to tenants. */
 #define VISITS_MAX	(TUNNELS_MAX / 2)
 #define ALL_VISITS_MAX	(ALL_TUNNELS_MAX / 2)
 #define DIAL_LIMIT_MS	30000
-#define ANSWER_LIMIT_MS 10000 /* for the server to accept the connection */
+#define ANSWER_LIMIT_MS 10000 /* time for the server to accept the connection */
 #define TOUCH_MS	1000
 #define BUFFER_BYTES	65536u
 
@@ -44,9 +44,11 @@ struct pending {
 };
 
 struct tunnel {
-	struct list link;	 /* in ports_of(sandbox)->tunnels */
-	struct list visit;	 /* in ports_of_service(service)->visits, if access is by a share */
-	struct op *op;		 /* NULL: it ended, and operations in flight are awaited */
+	struct list link; /* in ports_of(sandbox)->tunnels */
+	/* In ports_of_service(service)->visits, if the port's share gives access. */
+	struct list visit;
+	/* NULL: the tunnel has ended, and waits for operations in flight */
+	struct op *op;
 	struct sandbox *sandbox; /* NULL once it has left its sandbox */
 	struct service *service;
 	struct loop *loop;
@@ -62,7 +64,7 @@ struct tunnel {
 	bool paused, eof, ending, ended;
 	unsigned busy; /* nesting of callbacks; 0: may be freed */
 	uint64_t moved_ms, touched_ms;
-	struct loop_timer deadline; /* of the dial, the answer, and silence */
+	struct loop_timer deadline; /* for the dial, for the answer, and against silence */
 	struct loop_timer pull;	    /* hands out what was received during a pause */
 	size_t have;		    /* bytes in buf that were not handed out */
 	uint8_t buf[BUFFER_BYTES];
@@ -148,7 +150,7 @@ static void abandon(struct op *op)
 
 	op->abandoned = true;
 	if (!s)
-		return; /* the end, which is about to be reported, has no listener now */
+		return; /* nobody listens to the end, which is about to be reported */
 	leave(call_of(op)->tunnel);
 	sandbox_touch(s);
 	op_free(op);
@@ -265,7 +267,7 @@ static void open_tunnel(struct tunnel *t)
 static void refused(struct tunnel *t, const struct agent_frame *frame)
 {
 	enum failure_code code = frame->errnum == EAGAIN ? FAIL_TOO_MANY : FAIL_PORT_CLOSED;
-	/* The sentence of a hostile guest would be shown as the service's. */
+	/* A sentence of a hostile guest must not look like one of the service. */
 	if (frame->errnum == ECONNREFUSED)
 		fail(t, code, "nothing listens on port %u in the sandbox", t->port);
 	else if (code == FAIL_TOO_MANY)
