@@ -30,8 +30,8 @@ struct config {
 	char regions[4 * CONFIG_PATH_MAX];     /* names and endpoints of other regions; see
 						  config_regions */
 	char sandbox_domain[CONFIG_PATH_MAX];  /* servers in sandboxes get names below it */
-	uint32_t port_idle_timeout_s;	       /* of connections to servers in sandboxes: 900 */
-	uint32_t visitor_connections;	       /* of an address to shared ports: 64 */
+	uint32_t port_idle_timeout_s;	       /* for connections to servers in sandboxes: 900 */
+	uint32_t visitor_connections;	       /* of one client address to shared ports: 64 */
 	char trusted_proxies[CONFIG_PATH_MAX]; /* ranges whose X-Forwarded-For is trusted */
 	/* Limits per second; 0: no limit. Per client address: new connections, requests without a
 	 * valid key, wrong keys. Per tenant: requests. */

@@ -116,7 +116,7 @@ struct failure {
 	unsigned retry_after; /* seconds; 0: none */
 	uint32_t lacks;	      /* FAIL_CAP_REACHED in a fleet: units of the limit for which room
 				 is missing here, but may be on other hosts; 0: no others help */
-	unsigned limit;	      /* of which; enum tenant_limit */
+	unsigned limit;	      /* the limit that is reached; enum tenant_limit */
 	char text[ERR_TEXT_MAX];
 };
 

@@ -12,9 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SANDBOX_NAME_MAX 63 /* of a template */
+#define SANDBOX_NAME_MAX 63 /* bytes of a template's name */
 #define LABELS_MAX	 64
-#define LABELS_BYTES_MAX (4u << 10) /* of names and values */
+#define LABELS_BYTES_MAX (4u << 10) /* bytes of all names and values */
 
 /* The resources of a VM. */
 struct size {
