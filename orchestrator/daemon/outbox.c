@@ -19,8 +19,8 @@ struct outbox {
 	int fd;
 	const char *wanted;
 	uint64_t done;	    /* number of the last event that ramet-notify is done with */
-	uint64_t seen;	    /* of the last one that was looked at */
-	uint64_t sent;	    /* of the last one that was sent; 0: none yet */
+	uint64_t seen;	    /* number of the last event that was looked at */
+	uint64_t sent;	    /* number of the last event that was sent; 0: none yet */
 	uint64_t dropped;   /* events */
 	bool asked;	    /* ramet-notify waits for an event */
 	struct loop_op *op; /* receives `request`, all the time */
