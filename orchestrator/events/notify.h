@@ -30,7 +30,7 @@ struct notify_counters {
 	uint64_t spans_sent, spans_dropped;
 };
 
-/* Adds to one of them. It has one writer. */
+/* Adds to one of the counters, each of which has one writer. */
 static inline void notify_count(uint64_t *counter, uint64_t n)
 {
 	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);

@@ -95,7 +95,7 @@ static void put_request(FILE *out, const struct span *s)
 	fputc(']', out);
 	if (s->n_children)
 		put_links(out, s);
-	/* The fault of a client is no error of a server's span. */
+	/* A fault of the client is not an error of the server's span. */
 	if (s->status >= 500)
 		fprintf(out, ",\"status\":{\"code\":%d}", STATUS_ERROR);
 	fputc('}', out);

@@ -15,7 +15,7 @@
 #include "orchestrator/events/post.h"
 
 #define BATCH_MAX   128
-#define GATHER_MS   500 /* for further spans, after the first of a batch */
+#define GATHER_MS   500 /* how long a batch waits for further spans after its first one */
 #define ATTEMPTS    3
 #define RETRY_AFTER 1 /* seconds; meanwhile spans wait in the socket, which is bounded */
 
