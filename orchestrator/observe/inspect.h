@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The state of inspections. Lower rooms start them through exec/inspector.h, the API through
- * observe/reports.h. */
+/* The state of inspections. An inspection makes a report on a VM that makes no progress. Lower
+ * rooms start inspections through exec/inspector.h, the API through observe/reports.h. */
 #ifndef RAMET_ORCHESTRATOR_OBSERVE_INSPECT_H
 #define RAMET_ORCHESTRATOR_OBSERVE_INSPECT_H
 

@@ -12,8 +12,8 @@ struct usage_ring {
 	unsigned first, n, room; /* `first` is not 0 only when the ring is full */
 };
 
-/* Returns the share of `vcpus` CPUs in `of_ms`, which is not 0, that `used_ms` of CPU time are, as
- * usage_sample.cpu. */
+/* Returns the share that `used_ms` of CPU time have of what `vcpus` CPUs offer in `of_ms` (not 0),
+ * in the unit of usage_sample.cpu. */
 uint32_t usage_cpu(uint64_t used_ms, uint64_t of_ms, uint32_t vcpus);
 
 void usage_ring_add(struct usage_ring *ring, const struct usage_sample *sample);

@@ -16,8 +16,8 @@
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/service.h"
 
-#define ANSWER_MS 1000 /* for the VM process to report */
-#define BASE_MS	  1000 /* the CPU time of less than this is too little to divide by */
+#define ANSWER_MS 1000		      /* time for the VM process to report */
+#define BASE_MS	  1000		      /* in a shorter time, the share of CPU time says nothing */
 #define MOST	  (UINT64_C(1) << 53) /* the largest number accepted from a VM process */
 /* A VM process that used less CPU time since its last report hardly did anything but report. */
 #define RAN_NS 1000000

@@ -18,8 +18,9 @@ struct sandbox;
 /* This room's state for the service. */
 struct sampler {
 	struct list turns[SAMPLER_TURNS]; /* struct usage_sandbox.turn */
-	unsigned turn, next_turn;	  /* to look at next; for the next sandbox */
-	struct sampling *job;		  /* in progress, or NULL */
+	/* The list to look at next; the list that gets the next sandbox. */
+	unsigned turn, next_turn;
+	struct sampling *job; /* in progress, or NULL */
 	struct loop_timer timer;
 	uint32_t step_ms;
 };
