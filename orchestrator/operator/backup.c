@@ -309,8 +309,8 @@ int command_failed(const struct err *e)
 
 /* --- check ---------------------------------------------------------------------------------- */
 
-/* Writes a copy of the catalogue to `path`: of the catalogue of the backup `dir`, or with NULL of
- * this host's. */
+/* Writes a copy of a catalogue to `path`: of that in the backup `dir`, or of this host's if `dir`
+ * is NULL. */
 static int stage(const struct catalogue_source *source, const char *dir, const char *path,
 		 struct err *e)
 {

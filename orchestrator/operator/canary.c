@@ -10,7 +10,7 @@
 #include "orchestrator/snapshot/snapshots.h"
 
 #define TENANT	   "local"
-#define LIFETIME_S 120 /* of sandboxes that nobody deletes */
+#define LIFETIME_S 120 /* lifetime of the sandboxes, in case nobody deletes them */
 #define TEXT_BYTES 320
 
 struct canary {

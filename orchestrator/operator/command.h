@@ -85,14 +85,14 @@ enum command_wait {
 	COMMAND_BACKUP,	 /* a copy of the catalogue, whose descriptor the answer carries */
 	COMMAND_INSPECT, /* a report on the VM that its last argument names */
 	COMMAND_CANARY,	 /* the report of canary_start */
-	COMMAND_LOADS,	 /* what the hosts of the fleet say of themselves */
+	COMMAND_LOADS,	 /* the loads of the fleet's hosts */
 };
 
 struct command {
 	const char *words;     /* "key create" */
 	const char *arguments; /* "--tier TIER --name NAME"; "" when there are none */
 	const char *help;      /* one line */
-	command_fn *run;       /* NULL: what `wait` says is all */
+	command_fn *run;       /* NULL: the command does only what `wait` says */
 	int n_plain; /* number of arguments that must be given; OWN_OPTIONS: `run` parses them */
 	enum command_wait wait;
 };

@@ -435,7 +435,7 @@ static int write_all(int dir, const struct token *t, const struct text *settings
 	return file_replace(dir, "fleet.json", settings->p, settings->len, 0644, 0, e);
 }
 
-/* Finds the groups. Who is not root, as in tests, keeps all files. */
+/* Finds the groups. If this process is not root, as in tests, it keeps all files. */
 static int find_readers(struct readers *out, const struct config *config, const char *dir,
 			struct err *e)
 {
@@ -534,7 +534,7 @@ static int run_check(int argc, struct err *e)
 /* -----------------------------------------------------------------------------------------------
  */
 
-/* -EINVAL without a sentence: the arguments are wrong. */
+/* Runs a command. Returns -EINVAL without an error text if the arguments are wrong. */
 static int run(const struct config *config, int argc, char *const argv[], struct err *e)
 {
 	const char *command = argc > 1 ? argv[1] : "";

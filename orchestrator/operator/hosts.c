@@ -129,7 +129,7 @@ int hosts_show(const struct config *config, const char *tables, struct err *e)
 
 /* --- orders ----------------------------------------------------------------------------------- */
 
-/* Becomes `ramet-fleet --drain HOST …`. Returns -EINVAL without a sentence for a wrong order. */
+/* Becomes `ramet-fleet --drain HOST …`. Returns -EINVAL without an error text for a wrong order. */
 static int give_order(int argc, char *const argv[], struct err *e)
 {
 	static const char *const orders[] = {"drain", "undrain", "forget"};
