@@ -395,7 +395,7 @@ int keys_set_tier(struct keys *k, const char *id, const char *tier, struct err *
 	if (ret < 0)
 		return ret;
 	snprintf(key->tier, sizeof(key->tier), "%s", tier);
-	/* Later than what it follows, also if another host's clock is ahead. */
+	/* Later than the last time, even if that came from a host whose clock is ahead. */
 	key->tier_at_ms = realtime_ms_after(key->tier_at_ms);
 	notify_revoked(k);
 	return 0;

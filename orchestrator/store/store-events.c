@@ -11,15 +11,17 @@
 #include "orchestrator/events/line.h"
 #include "orchestrator/store/store-internal.h"
 
-#define TRIM_ROWS 64 /* removed at most with each change, besides one for each of its events */
+/* Maximum of rows that each change removes, besides one for each event that it adds. */
+#define TRIM_ROWS 64
 
 #define LIST	  "SELECT n, line FROM events WHERE n > ?1 AND n < ?2 "
 #define OF_TENANT "AND tenant = ?4 "
 
 const char *const store_event_sql[EVENT_STATEMENTS] = {
 	[EVENT_ADD] = "INSERT INTO events (n, at_ms, tenant, line) VALUES (?,?,?,?)",
-	/* Keeps the last event, ?1: the next event's number is one more. Deletes the same events in
-	 * each copy of the catalogue. */
+	/* Removes the oldest event of the tenant with the most events, if there are more than ?2 in
+	 * all. Keeps the last event, ?1, from which the next event's number follows. Chooses the
+	 * same event in each copy of the catalogue. */
 	[EVENT_TRIM] =
 		"DELETE FROM events WHERE n = (SELECT n FROM events WHERE tenant = "
 		"(SELECT tenant FROM event_counts ORDER BY events DESC, tenant DESC LIMIT 1) "

@@ -175,7 +175,7 @@ int store_checkpoint_add(struct store *s, const struct store_checkpoint *row, co
 	return store_end(s, ret, e);
 }
 
-/* Changes what the row of a Space has; a checkpoint in memory has none yet. */
+/* Changes the row of a Space; a checkpoint that is in memory has no such row yet. */
 static int change_node(struct store *s, const struct store_space *row, struct err *e)
 {
 	sqlite3_stmt *st = s->spaces[CHECKPOINT_NODE];

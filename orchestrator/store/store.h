@@ -69,8 +69,9 @@ struct store_sandbox {
 	const char *root;  /* of its tree */
 	uint32_t depth;
 	struct score score;
-	const char *labels;		 /* JSON object text; NULL: none */
-	const char *checkpoint;		 /* the last one that its state comes from; NULL: none */
+	const char *labels; /* JSON object text; NULL: none */
+	/* The last checkpoint that its state comes from; NULL: none. */
+	const char *checkpoint;
 	uint64_t given_seq, given_state; /* struct given_state (snapshot/state.h) */
 	const struct store_tree *tree;	 /* like `answer`: the tree that the sandbox begins */
 };
@@ -84,10 +85,10 @@ int store_sandboxes_add(struct store *s, const struct store_sandbox *rows, size_
  * change. */
 struct store_merge {
 	const char *parent, *winner;
-	const char *checkpoint; /* of the parent from now on; NULL: none */
+	const char *checkpoint; /* the parent's last checkpoint from now on; NULL: none */
 	uint32_t slot, pid;
 	const uint8_t *instance;
-	bool egress; /* of the parent from now on */
+	bool egress; /* the parent's network access from now on */
 	uint64_t seq_reserved;
 	int64_t at_ms;
 	const char *code, *text;
