@@ -58,7 +58,7 @@ static int check_fork(const struct ctl_msg *m, struct err *e)
 
 static const struct request {
 	const char *name;
-	unsigned nfds; /* of CTL_FILL: see fds_of */
+	unsigned nfds; /* number of descriptors; for CTL_FILL see fds_of */
 	int (*check)(const struct ctl_msg *m, struct err *e);
 } requests[] = {
 	[CTL_FILL] = {"fill", 0, check_fill}, [CTL_CONNECT] = {"connect", 1, check_connect},

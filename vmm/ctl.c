@@ -22,7 +22,7 @@ struct ctl {
 	struct vm *vm;
 	struct event_watch *listen_watch, *conn_watch;
 	int conn;	     /* -1: none */
-	uint32_t generation; /* of the connection: answers to an older connection are dropped */
+	uint32_t generation; /* counts connections: answers to an older connection are dropped */
 	uint8_t instance[CTL_INSTANCE_LEN]; /* set by CTL_FILL; zeros before */
 	bool ended;
 	enum ctl_end_reason end_reason;

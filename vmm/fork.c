@@ -99,7 +99,7 @@ static int write_state(struct fork_job *f, struct err *e)
 {
 	int r = state_capture_write(f->quiesced, f->state_fd, e);
 
-	/* The snapshot's many readers must not be able to write it. */
+	/* The state file has many readers, none of which may be able to write to it. */
 	if (!r && fcntl(f->state_fd, F_ADD_SEALS,
 			F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
 		return err_set(e, errno, "seal the state");

@@ -88,7 +88,7 @@ struct vm_snapshot {
  */
 typedef void vm_forked_fn(void *arg, const struct vm_snapshot *snapshot, const struct err *e);
 struct vm_fork_how {
-	unsigned children; /* estimate of the VMs to be restored from it */
+	unsigned children; /* about how many VMs will be restored from the snapshot */
 	bool stay_paused;
 };
 int vm_fork(struct vm *vm, const struct vm_fork_how *how, int *writable_fd, vm_forked_fn *done,

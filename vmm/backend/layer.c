@@ -31,10 +31,11 @@
 struct layer {
 	int fd;
 	uint64_t id, parent;
-	uint64_t data_offset; /* of cluster 0 in the file; depends on the size that the disk had */
-	uint8_t *bits;	      /* one bit per cluster of the disk */
-	uint8_t *touched;     /* writable layer: one byte per page of the bitmap; else NULL */
-	uint64_t held;	      /* clusters in the layer; UINT64_MAX: not counted yet, or writable */
+	/* Where cluster 0 is in the file; depends on the size that the disk had. */
+	uint64_t data_offset;
+	uint8_t *bits;	  /* one bit per cluster of the disk */
+	uint8_t *touched; /* writable layer: one byte per page of the bitmap; else NULL */
+	uint64_t held;	  /* clusters in the layer; UINT64_MAX: not counted yet, or writable */
 };
 
 struct layer_stack {

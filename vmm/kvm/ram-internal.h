@@ -33,7 +33,7 @@ struct flatten {
 	bool failed;		  /* not retried before the next freeze */
 	unsigned first, count;	  /* the layers to merge: `count` of the chain, from `first` on */
 	struct extent_map source; /* the snapshot when the merge began */
-	struct extents extents;	  /* of the new layer */
+	struct extents extents;	  /* of the new layer in RAM */
 	int fd;
 	uint32_t extent; /* index of the extent that is copied next */
 	uint64_t at;	 /* bytes of that extent that are done */
@@ -51,7 +51,7 @@ struct ram {
 	bool watching;
 	bool keep_watching;	/* after the freeze, too: the guest writes little */
 	struct extents watched; /* own pages that were protected and not mapped since */
-	bool recording;		/* of the working set, until the first freeze */
+	bool recording;		/* the working set is being recorded, until the first freeze */
 	struct working_set working_set;
 	int memory_fd; /* -1: RAM is not backed yet */
 	bool shared;   /* the memory file is a memfd that the guest writes to */
@@ -86,7 +86,7 @@ struct ram {
 
 /* Returns the position in the chain of the layer with this number, or -1. */
 int ram_position(const struct ram *r, uint32_t file);
-/* Returns the descriptor of the file with this number, which is part of the snapshot. */
+/* Returns the descriptor of the memory file or of a layer of the snapshot, by its number. */
 int ram_file(const struct ram *r, uint32_t file);
 
 /* --- ram-changed.c --- */

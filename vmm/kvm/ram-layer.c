@@ -120,7 +120,7 @@ struct gather {
 	const struct ram *r;
 	int fd;
 	unsigned n;
-	uint64_t at; /* position in the layer of the first iovec */
+	uint64_t at; /* where the first iovec goes in the layer's file */
 	size_t used; /* bytes used in the bounce buffer */
 	struct iovec iov[GATHER_MAX];
 	uint8_t bounce[BOUNCE];

@@ -16,11 +16,11 @@
  * Larger amounts are copied before the pause: copying in it costs the guest about 0.3 ms per MiB.
  */
 #define AHEAD_MIN    (4u << 20)
-#define AHEAD_FIRST  (1u << 20)	  /* while this process has written no layer */
-#define AHEAD_MANY   (256u << 10) /* with MANY_CHILDREN or more */
+#define AHEAD_FIRST  (1u << 20)	  /* the same while this process has written no layer */
+#define AHEAD_MANY   (256u << 10) /* the same with MANY_CHILDREN or more */
 #define AHEAD_ROUNDS 2u
 #define SAMPLE	     16u  /* one page in this many is compared for an estimate */
-#define SAMPLE_MANY  128u /* the same of WATCH_MIN and more */
+#define SAMPLE_MANY  128u /* the same above WATCH_MIN */
 /* Writing to allocated pages takes a third of the time. Below this it gains less than 0.1 ms. */
 #define RESERVE_MIN  (256u << 10)
 #define RESERVE_MAX  (8u << 20)

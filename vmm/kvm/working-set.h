@@ -16,7 +16,7 @@
 
 /* {0} is an empty set. */
 struct working_set {
-	struct extents used;	/* and small gaps between them */
+	struct extents used;	/* the pages that the guest uses, and small gaps between them */
 	struct extents written; /* the part of `used` that the guest writes */
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The transport of virtio v1.2, 4.2 (version 2 of the MMIO layout only). */
+/* The MMIO transport (virtio v1.2, section 4.2); only version 2 of its registers. */
 #include "vmm/virtio/mmio-internal.h"
 
 #include <errno.h>

@@ -45,7 +45,8 @@ struct vsock_hdr { /* v1.2, 5.10.6 */
 enum conn_state {
 	CONN_REQUESTED, /* waiting for the guest's answer */
 	CONN_UP,
-	CONN_FLUSHING, /* closed for the guest; its data is still written to the socket */
+	/* Over for the guest; what the guest has sent is still written to the socket. */
+	CONN_FLUSHING,
 };
 
 /* What the device has to do with a connection after an event. */
