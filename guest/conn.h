@@ -37,19 +37,20 @@ enum conn_state {
 struct conn {
 	struct watch watch;
 	struct list node; /* in all connections */
-	struct list turn; /* in one queue: that of the calls, of CONN_WAITING or of a process */
+	struct list turn; /* in the queue of the calls, of CONN_WAITING or of a process */
 	enum conn_state state;
 	bool held;   /* by conn_hold */
 	bool corked; /* by conn_cork */
 	bool seen;   /* read_some has peeked at the next byte in the socket */
 	struct exec_request exec;
-	struct interpreter *interpreter; /* that runs its call; NULL: no call yet */
-	struct process *process;	 /* that it listens to, writes to or waits for */
-	uint64_t output_offset;		 /* in the process's output, of the next byte to send */
-	bool holds;			 /* when this listener lags, the process waits for it */
-	uint64_t listed;		 /* number of the last process that was listed */
-	size_t written;			 /* bytes of the payload that the process took */
-	size_t out_pos, out_len;	 /* unsent: out[out_pos .. out_len) */
+	struct interpreter *interpreter; /* runs the call of this connection; NULL: no call yet */
+	/* The process that this connection listens to, writes to or waits for. */
+	struct process *process;
+	uint64_t output_offset;	 /* of the next byte to send, in the process's output */
+	bool holds;		 /* when this listener lags, the process waits for it */
+	uint64_t listed;	 /* number of the last process that was listed */
+	size_t written;		 /* bytes of the payload that the process took */
+	size_t out_pos, out_len; /* unsent: out[out_pos .. out_len) */
 	struct frame_in in;
 	uint8_t out[CONN_OUT_MAX];
 };
@@ -101,6 +102,6 @@ void conn_drop(struct conn *c);
 /* Frees closed connections; called between events. */
 void conn_reap(void);
 
-extern struct list conn_all; /* of struct conn, by node */
+extern struct list conn_all; /* all struct conn, linked by `node` */
 
 #endif

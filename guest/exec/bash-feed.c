@@ -15,7 +15,8 @@
 #include "guest/log-console.h"
 #include "proto/agent.h"
 
-#define COMMAND_MAX (4 * PATH_MAX) /* of a pipe's 64 KiB, which is empty before each command */
+/* Fits into a pipe (64 KiB), which is empty before each command. */
+#define COMMAND_MAX (4 * PATH_MAX)
 
 /* --- text in single quotes ------------------------------------------------------------------ */
 
@@ -156,7 +157,7 @@ static void add(struct bash_feed *b, const uint8_t *bytes, size_t len)
 {
 	static const char cut[] = "__ramet_begin; __ramet_end 1\n";
 
-	if (!len) { /* its sender left before the end */
+	if (!len) { /* the client left before the end */
 		close_fd(&b->code);
 		send_command(b, cut, sizeof(cut) - 1);
 		return;

@@ -277,7 +277,8 @@ static void interrupt_call(struct interpreter *in)
 void call_interrupt(struct interpreter *in, uint64_t number)
 {
 	if (number && in->call.number != number)
-		in->doomed = number; /* or it ended long ago: numbers are not used twice */
+		/* If that call ended long ago, nothing happens: numbers are not used twice. */
+		in->doomed = number;
 	else if (call_is_running(in))
 		interrupt_call(in);
 }
@@ -299,7 +300,8 @@ static int64_t ran_ms(const struct interpreter *in)
 	return in->call.state == CALL_RUNS ? loop_now_ms() - in->call.began : 0;
 }
 
-/* Returns the milliseconds until `when`, a time of the running call; -1: there is none. */
+/* Returns the milliseconds until `when`, at most an hour; -1 if no call runs or `when` is not
+ * set. */
 static int left_ms(const struct interpreter *in, int64_t when)
 {
 	if (in->call.state != CALL_RUNS || !when)
@@ -475,7 +477,7 @@ static bool ran_out_of_memory(const struct interpreter *in)
 	return oom_kills() > in->call.oom_before;
 }
 
-/* Says that a program of a call that failed was killed. */
+/* Adds a note to a failed call during which the kernel killed a program for lack of memory. */
 static void note_memory(struct interpreter *in)
 {
 	if (ran_out_of_memory(in))

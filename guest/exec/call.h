@@ -28,7 +28,7 @@ struct call {
 	enum call_state state;
 	struct conn *client; /* NULL: it left; the call continues, see AGENT_ATTACH */
 	uint64_t number;     /* chosen by the host */
-	bool attachable;     /* false: its code never arrived completely */
+	bool attachable;     /* false: the call's code never arrived completely */
 	bool started;	     /* a signal now reaches the user's code */
 	pid_t bash_group;    /* 0: the code runs in the driver */
 	uint32_t code_left;
@@ -58,13 +58,13 @@ struct interpreter {
 	void (*on_free)(struct interpreter *in); /* a call's end was sent: no call is active */
 	unsigned grace_ms;			 /* of call_init */
 	bool reseed_due;      /* the driver must reseed before it gets more code */
-	uint8_t reseed_users; /* 1: it then reseeds the user's generators too */
+	uint8_t reseed_users; /* 1: the driver then reseeds the user's generators too */
 	bool reseeding;	      /* AGENT_RESEED was sent to the driver */
 	bool restarts;	      /* its process was killed for a restart */
 	bool ends;	      /* it was killed for good, or never started */
 	/* From these, the next call reports that the process was lost between calls. */
 	bool used;	   /* it holds state of earlier calls */
-	struct err lost;   /* how it was lost while no call ran; code 0: it was not */
+	struct err lost;   /* how the process was lost while no call ran; code 0: it was not */
 	bool reborn;	   /* lost with an agent before this one, and no call was made since */
 	struct list queue; /* connections whose call waits */
 	uint64_t doomed;   /* the call to interrupt when it begins; 0: none */

@@ -32,7 +32,7 @@
 #define DRIVER_STDOUT_FD 1001
 #define DRIVER_STDERR_FD 1002 /* 1003: driver_pipes.progress */
 #define DRIVER_STARTS_FD 1004
-#define COMMANDS_FD	 1005 /* of bash: its commands */
+#define COMMANDS_FD	 1005 /* bash reads its commands here */
 /* Of Node, which sets close-on-exec for descriptors below 16 when it starts: programs that user
  * code starts do not get these. */
 #define NODE_CTL_FD    3
@@ -312,7 +312,7 @@ static int handle_answer(struct driver *d, const struct frame *f)
 		break;
 	case AGENT_EXIT:
 		value = wire_get_u32(&w);
-		wire_get_u8(&w); /* state lost: only the agent can know */
+		wire_get_u8(&w); /* only the agent knows whether state was lost */
 		if (!busy || w.bad)
 			return -EPROTO;
 		d->ops->on_exit(d, (int32_t)value, f->payload + w.pos, f->len - w.pos);

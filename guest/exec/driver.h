@@ -66,8 +66,8 @@ struct driver_launch {
 struct driver {
 	const struct driver_ops *ops;
 	enum agent_language language;
-	const struct driver_launch *launch; /* NULL: of the default interpreter */
-	struct bash_feed feed;		    /* of AGENT_BASH, which gets no frames */
+	const struct driver_launch *launch; /* NULL: this is the default interpreter's driver */
+	struct bash_feed feed;		    /* for AGENT_BASH, whose driver gets no frames */
 	struct driver_pipes pipes;
 	/*
 	 * The driver writes one u32 per call to this pipe, as soon as SIGINT reaches the call's
@@ -79,8 +79,8 @@ struct driver {
 	enum driver_state state;
 	pid_t pid;
 	bool dead;	   /* reaped: nothing can be sent, its last frames are read */
-	int status;	   /* of a dead one, from waitpid */
-	int left;	   /* of a dead one: bytes on ctl when it was reaped, not read yet */
+	int status;	   /* of a dead process, from waitpid */
+	int left;	   /* of a dead process: bytes on ctl when it was reaped, not read yet */
 	bool held;	   /* `in` has a frame that waits for driver_resume; no other is read */
 	struct watch ctl;  /* fd -1: none, or the driver closed its end */
 	struct watch life; /* its pidfd */

@@ -28,7 +28,8 @@
 #define HOLD_MS_MAX	 10	      /* the longest that hold_ms returns */
 #define FLOOD		 (256u << 10) /* bytes in that time after which writers may be waiting for room */
 
-/* Of bundles, see push for AGENT_FAULT. Two ends never follow each other: no bundle is empty. */
+/* The answers for the kinds of bytes. push also sends AGENT_FAULT in place of AGENT_RESULT. Two
+ * ends never follow each other, since no bundle is empty. */
 static const enum agent_answer answer_types[] = {
 	[OUTPUT_STDOUT] = AGENT_STDOUT,
 	[OUTPUT_STDERR] = AGENT_STDERR,

@@ -44,7 +44,7 @@ static int take_data(int fd, uint64_t at, struct err *e)
 	return 0;
 }
 
-/* Returns how much the file grows: what is written over needs no room. */
+/* Returns by how much the file grows: bytes that replace others need no room. */
 static uint64_t bytes_beyond(int fd, uint64_t offset, uint64_t size)
 {
 	struct stat st;

@@ -34,7 +34,7 @@ static struct {
 	struct archive *archive;
 	struct archive_entry *entry;
 	struct owners users, groups;
-	void *linked; /* of tsearch(3) */
+	void *linked; /* a tree of tsearch(3) */
 } pack;
 
 __attribute__((noreturn)) static void fail(int errnum, const char *what, const char *path)

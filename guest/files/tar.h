@@ -21,7 +21,7 @@ struct tar_entry {
 	char path[PATH_MAX];   /* relative, without empty parts, "." and ".."; empty: the folder */
 	char target[PATH_MAX]; /* HARD_LINK: like path, not empty; LINK: any text, not empty */
 	uint32_t mode, uid, gid; /* mode: permission bits */
-	uint64_t size;		 /* FILE: of its bytes */
+	uint64_t size;		 /* FILE: number of its bytes */
 	int64_t mtime_s;
 	uint32_t mtime_ns; /* below 10^9 */
 };

@@ -28,8 +28,8 @@
 /* A folder that is being listed. */
 struct level {
 	int fd;
-	size_t path_len;    /* of its path in tree.path */
-	size_t names_len;   /* of tree.names before its names */
+	size_t path_len;    /* length of the folder's path in tree.path */
+	size_t names_len;   /* length of tree.names before this folder's names */
 	size_t first, next; /* indices in tree.names: its first name, and the next to list */
 };
 

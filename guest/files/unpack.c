@@ -33,12 +33,13 @@ struct folder_time {
 };
 
 static struct {
-	struct staged_file *staged;	  /* the file that is being written */
-	const char *folder;		  /* absolute */
-	int top;			  /* the folder */
-	bool created;			  /* by this request */
-	char temporary[STAGED_NAME_SIZE]; /* of all files, one after the other */
-	int parent;			  /* of the current entry; -1: none */
+	struct staged_file *staged; /* the file that is being written */
+	const char *folder;	    /* absolute */
+	int top;		    /* the folder */
+	bool created;		    /* by this request */
+	/* The name of the file that is being written; each file gets it in turn. */
+	char temporary[STAGED_NAME_SIZE];
+	int parent; /* folder of the current entry; -1: none */
 	char parent_path[PATH_MAX];
 	int file; /* being written; -1: none */
 	uint64_t at;
@@ -123,8 +124,8 @@ static struct timespec time_of(const struct tar_entry *n)
 	return (struct timespec){.tv_sec = n->mtime_s, .tv_nsec = n->mtime_ns};
 }
 
-/* Sets owner and time of what `name` names itself, and, except for a link, its mode: after the
- * owner, because a change of the owner clears the set-id bits. */
+/* Sets owner, mode and time of `name`; of a link, not of its target. A link has no mode. The mode
+ * comes after the owner, because a change of the owner clears the set-id bits. */
 static int set_attributes(const char *name, const struct tar_entry *n, struct err *e)
 {
 	const struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, time_of(n)};

@@ -16,10 +16,11 @@
 /* A folder that is being listed. */
 struct level {
 	int fd;
-	size_t path_len;    /* of its path in walk.path */
-	size_t names_len;   /* of walk.names before its names */
+	size_t path_len;    /* length of the folder's path in walk.path */
+	size_t names_len;   /* length of walk.names before this folder's names */
 	size_t first, next; /* indices in walk.names: its first name, and the next to list */
-	const char *after;  /* what is left of the request's `after` in this folder; or NULL */
+	/* The path in this folder after which the listing continues; NULL: all of it is listed. */
+	const char *after;
 };
 
 static struct {
@@ -110,8 +111,9 @@ static void try_enter(int parent, const char *name, const struct statx *st, cons
 		worker_io_fail_path("open", walk.path);
 }
 
-/* Returns where the list stands at `name`: < 0: it was listed before with all that is in it; 0: it
- * was listed, and *rest is what was listed in it last, or NULL; > 0: it comes now. */
+/* Compares `name` with the path after which the listing continues. Returns < 0: listed before, with
+ * all that is in it; 0: listed, and *rest is the last path listed in it, or NULL; > 0: not listed
+ * yet. */
 static int compare(const struct level *l, const char *name, const char **rest)
 {
 	*rest = NULL;

@@ -17,7 +17,7 @@
 	(IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB |             \
 	 IN_DELETE_SELF | IN_MOVE_SELF | IN_EXCL_UNLINK)
 
-/* Returns the index of the first one with that wd or a higher one. */
+/* Returns the index of the first folder with this wd or a higher one. */
 static size_t place_of(const struct watch_folders *f, int wd)
 {
 	size_t first = 0, end = f->count;

@@ -16,13 +16,13 @@ struct watched {
 	char *name;		/* within `parent`; else the path */
 };
 
-/* A zeroed one with an inotify descriptor is empty. */
+/* A zeroed struct with an inotify descriptor is an empty list. */
 struct watch_folders {
 	int inotify;
 	bool recursive;
 	struct watched **list; /* sorted by wd; never changes its order, as the kernel counts up */
 	size_t count, room;
-	size_t scanned; /* those before it were searched for further folders */
+	size_t scanned; /* the folders before this index were searched for further ones */
 };
 
 /* Says which limit, the service's or the kernel's, ENOSPC of a watch on `path` was about. Returns
@@ -38,7 +38,7 @@ struct watched *watch_folders_add(struct watch_folders *f, struct watched *paren
 struct watched *watch_folders_find(const struct watch_folders *f, int wd);
 struct watched *watch_folders_named(const struct watch_folders *f, const struct watched *parent,
 				    const char *name);
-/* Tells that the folder has moved to `parent` as `name`. Returns 0 or -ENOMEM. */
+/* Notes that the folder has moved to `parent` as `name`. Returns 0 or -ENOMEM. */
 int watch_folders_move(struct watched *w, struct watched *parent, const char *name);
 /* Stops watching the folder and those in it. */
 void watch_folders_drop(struct watch_folders *f, struct watched *w);

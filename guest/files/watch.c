@@ -16,7 +16,7 @@
 #include "guest/files/watch-folders.h"
 #include "guest/files/worker-io.h"
 
-#define PAIR_MS 20 /* the two events of a rename come together */
+#define PAIR_MS 20 /* the second event of a rename comes within this time, or not at all */
 
 static struct {
 	char path[AGENT_PATH_MAX + 1];
@@ -52,7 +52,7 @@ static void report_overflow(void)
 
 /* --- folders -------------------------------------------------------------------------------- */
 
-/* Searches the folder for further ones; reports what is in it if it is new. */
+/* Searches the folder for folders to watch; reports what is in it if it is new. */
 static void scan(struct watched *folder, bool is_new)
 {
 	char path[AGENT_PATH_MAX + 1];
@@ -141,7 +141,7 @@ static void drop_folder(const struct watched *parent, const char *name)
 		watch_folders_drop(&w.folders, folder);
 }
 
-/* The file of a first event has left the watched folders. */
+/* No second event came: the renamed file has left the watched folders. */
 static void complete_move(void)
 {
 	if (!w.moved.cookie)
@@ -152,7 +152,8 @@ static void complete_move(void)
 		drop_folder(w.moved.parent, w.moved.name);
 }
 
-/* Completes a move before an event with that wd. Returns NULL if its folder has left as well. */
+/* Completes a move before an event with this wd. Returns the folder of the event; NULL if that has
+ * left the watched folders as well. */
 static struct watched *complete_move_before(int wd)
 {
 	complete_move();
@@ -249,7 +250,7 @@ static bool on_event(const struct inotify_event *ev)
 		return false;
 	}
 	struct watched *in = watch_folders_find(&w.folders, ev->wd);
-	if (!in) /* of a folder that was dropped */
+	if (!in) /* an event of a folder that was dropped */
 		return true;
 	if (ev->mask & IN_IGNORED) {
 		in = complete_move_before(ev->wd);

@@ -20,7 +20,7 @@ static struct {
 	uint8_t out[2 * FRAME_MAX];
 	bool unsized;	     /* the host marks the end of the data */
 	uint64_t data_left;  /* bytes that the host has yet to send; if unsized, not 0 */
-	uint32_t frame_left; /* of the frame being read */
+	uint32_t frame_left; /* bytes that are missing of the frame being read */
 	size_t header_have;
 	uint8_t header[AGENT_HEADER_SIZE];
 	uint8_t in[FRAME_MAX];

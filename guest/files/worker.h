@@ -17,7 +17,7 @@ struct staged_file;
 struct worker_job {
 	void (*run)(const void *request); /* runs in the new process, which ends with it */
 	const void *request;		  /* valid until worker_start returns */
-	bool watches; /* it may not end for long: it is one of AGENT_WATCH_MAX others */
+	bool watches; /* may run for long: counts as one of AGENT_WATCH_MAX further workers */
 };
 
 /* `on_free` is called when a worker has ended. */

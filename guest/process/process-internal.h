@@ -29,7 +29,8 @@ struct process {
 	char user[AGENT_USER_MAX + 1];
 	int64_t started_ms, ended_ms; /* since the epoch */
 	uint32_t timeout_ms;	      /* 0: none */
-	int64_t due_ms;		      /* of the loop: the next step of the time limit; 0: none */
+	/* When the time limit's next step is due, on the loop's clock; 0: never. */
+	int64_t due_ms;
 	enum process_state state;
 	bool tty;
 	bool had_stdin; /* it was started with AGENT_PROC_STDIN */
@@ -44,8 +45,9 @@ struct process {
 	struct process_out outs[LOG_STREAMS]; /* with a terminal: the first only */
 	struct watch input;		      /* a pipe to stdin; fd -1: none, or closed */
 	struct watch life;		      /* of the pidfd */
-	struct watch report;		      /* of the start; fd -1: it is over */
-	struct conn *starter;		      /* NULL: gone */
+	/* The report of the start; fd -1: the start is over. */
+	struct watch report;
+	struct conn *starter;		/* NULL: gone */
 	struct list listeners, writers; /* connections, by turn; writers in order of arrival */
 	struct output_log log;
 };

@@ -13,7 +13,8 @@
 /* Each returns 0 or -errno; the two clocks return ns since 1970. A table, so that tests change
  * nothing on the machine they run on and can make each step fail. */
 struct system_ops {
-	int (*add_entropy)(const void *bytes, size_t len); /* credits it and reseeds the CRNG */
+	/* Credits the bytes and reseeds the CRNG. */
+	int (*add_entropy)(const void *bytes, size_t len);
 	int64_t (*realtime_ns)(void);
 	int64_t (*host_realtime_ns)(void); /* -errno where the kernel does not know it */
 	int (*set_realtime)(int64_t ns);
@@ -46,9 +47,11 @@ int reseed_apply(const struct reseed_request *r, const struct system_ops *sys, s
 #define BOOT_ID_PATH "/proc/sys/kernel/random/boot_id"
 #define BOOT_ID_FILE "/run/boot_id"
 
-/* Writes the kernel's boot_id to `file` and mounts that over it. Returns 0 or -errno. */
+/* Writes the kernel's boot_id to `file`, and mounts `file` over BOOT_ID_PATH. Returns 0 or
+ * -errno. */
 int boot_id_mount(const char *file, struct err *e);
-/* Replaces it by a random one. Returns 0 or -errno: -EACCES when no file is mounted there. */
+/* Replaces the mounted boot_id by a random one. Returns 0 or -errno: -EACCES when no file is
+ * mounted at BOOT_ID_PATH. */
 int boot_id_renew(void);
 
 /*
