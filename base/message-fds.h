@@ -23,8 +23,8 @@ static inline void message_put_fds(struct msghdr *h, void *room, const int *fds,
 	memcpy(CMSG_DATA(c), fds, sizeof(int) * n);
 }
 
-/* Makes room for at most `n` descriptors; the kernel closes those beyond. CMSG_LEN: what
- * CMSG_SPACE adds to it may be room for one more. */
+/* Makes room for at most `n` descriptors; the kernel closes further ones. Uses CMSG_LEN, since the
+ * padding that CMSG_SPACE adds may have room for one more. */
 static inline void message_want_fds(struct msghdr *h, void *room, size_t n)
 {
 	h->msg_control = room;

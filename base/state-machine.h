@@ -19,7 +19,7 @@
 #define STATE_TO(state) ((uint8_t)((state) + 1))
 
 struct state_machine {
-	const char *name; /* of the object, for the log: static */
+	const char *name; /* names the object in the log; static */
 	unsigned n_states, n_events;
 	const uint8_t *next; /* [n_states][n_events] */
 };

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Returns a number for a hash table (FNV-1a): not for words that those choose who gain from
+/* Returns a number for a hash table (FNV-1a). Not for words that somebody chooses who gains from
  * collisions. */
 static inline uint64_t word_hash(const char *word)
 {

@@ -21,13 +21,13 @@
 #define AGENT_CODE_MAX	  (64u << 20) /* bytes of code in one exec */
 #define AGENT_ENTROPY_LEN 64
 #define AGENT_OUTPUT_RING (1u << 20)   /* last bytes of a call's output, kept for an attach */
-#define AGENT_AHEAD_MAX	  (256u << 10) /* unsent bytes of its output that wait for an attach */
+#define AGENT_AHEAD_MAX	  (256u << 10) /* unsent bytes of a call's output that wait for an attach */
 #define AGENT_PATHS_MAX	  64	       /* in one AGENT_TREE */
 #define AGENT_PATH_MAX	  4096	       /* bytes of one path */
 #define AGENT_HASH_LEN	  32	       /* SHA-256 */
 #define AGENT_ID_LEN	  36	       /* id of a process; the host chooses it */
 #define AGENT_PROC_RING	  (1u << 20)   /* last bytes of each output stream, kept for attaches */
-#define AGENT_PROC_KEPT	  (32u << 20)  /* of all processes that have ended */
+#define AGENT_PROC_KEPT	  (32u << 20)  /* the same of all processes that have ended, together */
 #define AGENT_PROC_MAX	  256	       /* processes of a guest, ended ones included */
 #define AGENT_LABEL_MAX	  512	       /* bytes of a process's label */
 #define AGENT_USER_MAX	  64	       /* bytes of a user's name */
