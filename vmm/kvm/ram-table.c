@@ -40,15 +40,17 @@ static int check_header(struct wire *w, uint64_t ram_bytes, uint32_t *count, str
 	crc = wire_get_u32(w);
 	wire_get_u32(w);
 	if (w->bad || memcmp(magic, IMAGE_MEMORY_MAGIC, sizeof(magic)) != 0)
-		return err_say(e, EINVAL, "not a memory layer");
+		return err_say(e, EINVAL, "the file is not a memory layer");
 	if (version_check("the memory layer", version, IMAGE_MEMORY_VERSION_OLDEST,
 			  IMAGE_MEMORY_VERSION, e) < 0)
 		return -ENOTSUP;
 	if (bytes != ram_bytes)
-		return err_say(e, EINVAL, "made for %llu bytes of RAM, but this VM has %llu",
+		return err_say(e, EINVAL,
+			       "the memory layer is for %llu bytes of RAM, but this VM has %llu",
 			       (unsigned long long)bytes, (unsigned long long)ram_bytes);
 	if (*count > IMAGE_MEMORY_EXTENTS_MAX || wire_left(w) != *count * (size_t)EXTENT_BYTES)
-		return err_say(e, EINVAL, "a table of %u extents in %zu bytes (at most %u extents)",
+		return err_say(e, EINVAL,
+			       "its table has %u extents in %zu bytes; the limit is %u extents",
 			       *count, w->size, IMAGE_MEMORY_EXTENTS_MAX);
 	if (crc != checksum(w->p, w->size))
 		return err_say(e, EINVAL, "the table of extents is damaged: its checksum is wrong");
@@ -130,16 +132,17 @@ int ram_table_read(struct extents *out, int fd, uint64_t ram_bytes, struct err *
 	if (r)
 		return r;
 	if (size < RAM_PAGE)
-		return err_say(e, EINVAL, "%llu bytes are too few for a memory layer",
+		return err_say(e, EINVAL, "the file has %llu bytes, too few for a memory layer",
 			       (unsigned long long)size);
 	r = read_table(out, fd, size, ram_bytes, e);
 	if (r)
 		return r;
 	expected = ram_table_bytes(out->n) + extents_bytes(out);
 	if (size != expected)
-		return err_say(e, EINVAL,
-			       "%llu bytes, but its %u extents and their table take %llu",
-			       (unsigned long long)size, out->n, (unsigned long long)expected);
+		return err_say(
+			e, EINVAL,
+			"the file has %llu bytes, but its %u extents and their table take %llu",
+			(unsigned long long)size, out->n, (unsigned long long)expected);
 	return 0;
 }
 

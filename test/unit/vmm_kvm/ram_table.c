@@ -117,7 +117,7 @@ static void test_truncated_table_is_refused(void **state)
 
 	for (size_t i = 0; i < n; i++)
 		assert_refused(table, i,
-			       i < HEADER ? "not a memory layer" : "a table of 3 extents");
+			       i < HEADER ? "not a memory layer" : "its table has 3 extents");
 }
 
 /* Truncates the file inside the table, which takes several pages. */
@@ -137,7 +137,7 @@ static void test_truncated_table_of_many_pages_is_refused(void **state)
 	extents_free(&out);
 	assert_int_equal(ftruncate(fd, RAM_PAGE + 100), 0);
 	assert_int_equal(ram_table_read(&out, fd, RAM, &e), -EINVAL);
-	assert_non_null(strstr(e.text, "a table of 500 extents in 4196 bytes"));
+	assert_non_null(strstr(e.text, "its table has 500 extents in 4196 bytes"));
 	extents_free(&out);
 	extents_free(&in);
 }
@@ -261,7 +261,8 @@ static void test_invalid_files_are_refused(void **state)
 	assert_no_image(memory, (int[]){layer, memory}, 2, "memory layer 2: ");
 	assert_no_image(memory, (int[]){pipe_like}, 1, "not a regular file");
 	assert_no_image(memory, (int[]){-1}, 1, "memory layer 1: ");
-	assert_no_image(memory, (int[]){empty}, 1, "0 bytes are too few for a memory layer");
+	assert_no_image(memory, (int[]){empty}, 1,
+			"the file has 0 bytes, too few for a memory layer");
 	assert_no_layer_of(&extents, 7 * RAM_PAGE, "their table take 32768");
 	assert_no_layer_of(&extents, 9 * RAM_PAGE, "their table take 32768");
 	extents_free(&extents);
