@@ -43,7 +43,9 @@ int order_read(struct order *out, const char *text, size_t len, struct err *e)
 	while (kind < ARRAY_LEN(names) && strcmp(in.name, names[kind]) != 0)
 		kind++;
 	if (kind == ARRAY_LEN(names))
-		return err_say(e, EINVAL, "\"%s\" is no order", in.name);
+		return err_say(e, EINVAL,
+			       "\"%s\" is not an order: known are serve, drain and forget",
+			       in.name);
 	*out = in.order;
 	out->kind = (enum order_kind)kind;
 	return 0;

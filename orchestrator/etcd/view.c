@@ -286,7 +286,7 @@ static int check_card(struct view *v, const struct card *card, uint32_t number, 
 	uint32_t other;
 
 	if (card->host.number != number)
-		return err_say(e, EINVAL, "it says that it is host %u", card->host.number);
+		return err_say(e, EINVAL, "its card is that of host %u", card->host.number);
 	if (strcmp(card->fleet, v->self->fleet) != 0)
 		return err_say(e, EINVAL, "it belongs to the fleet %.60s, and this host to %.60s",
 			       card->fleet, v->self->fleet);

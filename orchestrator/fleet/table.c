@@ -156,7 +156,8 @@ static int take_file(struct fleet_table *t, const struct file *in, struct err *e
 	if (ret < 0)
 		return ret;
 	t->self = fleet_table_host(t, in->self);
-	return t->self ? 0 : err_say(e, EINVAL, "self is host %u, which is not in it", in->self);
+	return t->self ? 0
+		       : err_say(e, EINVAL, "self is host %u, which is not in the table", in->self);
 }
 
 static int make(struct fleet_table **out, const struct file *in, struct err *e)

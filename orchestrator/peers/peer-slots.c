@@ -528,7 +528,8 @@ static bool read_question(struct peer_slots *s, struct request *r, struct exchan
 	if (r->req->entity.len)
 		memcpy(text, r->req->entity.base, min_u64(r->req->entity.len, EXCHANGE_LINE_MAX));
 	if (!exchange_read(x, &at)) {
-		answer_error(r, 400, "bad_request", "the line on allowances is invalid");
+		answer_error(r, 400, "bad_request",
+			     "the body must be a line on allowances, not \"%.60s\"", text);
 		return false;
 	}
 	if (x->keepers == s->keepers && fleet_table_host(member_table(s->peers->member), x->from))

@@ -96,7 +96,7 @@ def test_cards_that_cannot_be_used_are_left_out(fleet: Fleet) -> None:
     fleet.put_card(20, address="nowhere")
     a.says("host 20 (h20) is left out of the table:", 'address "nowhere"')
     fleet.put_card(21, host=22)
-    a.says("host 21 (h21) is left out of the table: it says that it is host 22")
+    a.says("host 21 (h21) is left out of the table: its card is that of host 22")
     fleet.etcd.put(f"/ramet/{fleet.cell}/hosts/23", "garbage")
     a.says("host 23 (its card is damaged) is left out of the table")
     fleet.etcd.put(f"/ramet/{fleet.cell}/hosts/x", "garbage")
