@@ -252,7 +252,9 @@ bool process_has_input(const struct process *p)
 int process_no_input(const struct process *p, struct err *e)
 {
 	if (p->tty)
-		return err_say(e, EPIPE, "the terminal's program has ended or closed it");
+		return err_say(e, EPIPE,
+			       "the terminal takes no input: its program has ended or has closed "
+			       "the terminal");
 	if (!p->had_stdin)
 		return err_say(e, EPIPE,
 			       "the program was started without stdin; start it with "

@@ -66,7 +66,7 @@ static bool ask_previous(struct request *r, const struct key **previous)
 	*previous = len > 0 ? keys_find(service_keys(r->service), id) : NULL;
 	if (len > 0 && !*previous)
 		answer_error(r, 400, "bad_request",
-			     "cursor is of no key: use the whole value of the header "
+			     "cursor names no key: use the whole value of the header "
 			     "ramet-next-cursor");
 	return len == 0 || (len > 0 && *previous);
 }

@@ -91,7 +91,8 @@ struct exec_lane *lane_of(struct sandbox *s, const char *context, struct failure
 		return lane;
 	if (list_count(&exec_of(s)->lanes) < LANES_MAX || free_one(s))
 		return lane_new(s, context);
-	failure_set(f, FAIL_TOO_MANY, 1, "calls for %d contexts are queued in this sandbox already",
+	failure_set(f, FAIL_TOO_MANY, 1,
+		    "calls for %d contexts are queued in this sandbox, which is the limit",
 		    LANES_MAX);
 	return NULL;
 }

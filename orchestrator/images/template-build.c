@@ -453,7 +453,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 		if (frame->type == AGENT_DONE)
 			call(b, BUILD_FIRST_CALL, &first_call);
 		else
-			fail_refused(b, "it could not be made unique", frame);
+			fail_refused(b, "the guest could not be made unique", frame);
 		break;
 	case BUILD_FIRST_CALL:
 		if (has_ended(b, frame, "the first call failed"))

@@ -80,9 +80,9 @@ static bool is_id(const char *text, const char *prefix)
 static int check(const struct shared_keys *s, const struct ring_key *key, struct err *e)
 {
 	if (!is_id(key->id, "key_"))
-		return err_say(e, EINVAL, "%s is no id of a key", key->id);
+		return err_say(e, EINVAL, "%s is not the id of a key", key->id);
 	if (strcmp(key->tenant, TENANT_LOCAL) != 0 && !is_id(key->tenant, "tnt_"))
-		return err_say(e, EINVAL, "%s is no id of a tenant", key->tenant);
+		return err_say(e, EINVAL, "%s is not the id of a tenant", key->tenant);
 	return tier_check(s->config, key->tier, e);
 }
 

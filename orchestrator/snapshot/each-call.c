@@ -303,8 +303,7 @@ static const struct space *find_undo(struct service *c, const char *tenant, cons
 			s->config.checkpoint_calls
 				? "its checkpoint_each_call began later, keeps fewer or is at a "
 				  "limit, or it got its state from elsewhere"
-				: "set its checkpoint_each_call, then they are taken from then "
-				  "on");
+				: "set its checkpoint_each_call to have them taken from now on");
 	return to;
 }
 

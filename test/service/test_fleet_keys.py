@@ -271,8 +271,8 @@ def test_what_is_damaged_or_hostile_changes_nothing(fleet: Fleet, b: Service) ->
         "a key in keys.json is left out: ",
         "keys in keys.json are left out",
         f"keys {id_of('other')} and {good['id']} have the same hash",
-        "key_short is no id of a key",
-        "everyone is no id of a tenant",
+        "key_short is not the id of a key",
+        "everyone is not the id of a tenant",
         "godlike",
         "the name contains a control character (0x0a)",
     ):
