@@ -299,12 +299,12 @@ def test_undecided_copies_end_with_the_tools() -> None:
 def test_wrong_input_of_fork_is_explained(sandbox: Sandbox) -> None:
     tool = fork_tool(sandbox, max_branches=2)
     for input, message in (
-        ({"action": "try", "commands": ["a", "b", "c"]}, "not a list of 1 to 2"),
-        ({"action": "try", "commands": "a"}, "not a list"),
+        ({"action": "try", "commands": ["a", "b", "c"]}, "must be a list of 1 to 2"),
+        ({"action": "try", "commands": "a"}, "must be a list"),
         ({"action": "fly"}, "no action 'fly'"),
-        ({"action": "keep", "branch": "1"}, "branch is not a whole number"),
+        ({"action": "keep", "branch": "1"}, "branch must be a whole number, not '1'"),
         ({}, "action is missing"),
-        ("try", "not an object but str"),
+        ("try", "must be an object, not str"),
     ):
         with pytest.raises(ToolError, match=message):
             tool.call(input)

@@ -66,7 +66,10 @@ class _File:
         while left is None or left > 0:
             chunk = self._source.read(_CHUNK if left is None else min(_CHUNK, left))
             if not chunk and left is not None:
-                raise OSError(f"the file became shorter while it was sent: {left} bytes are missing")
+                raise OSError(
+                    f"the file became shorter while it was sent: {left} of {self._size} bytes are "
+                    "missing; send it again once nothing writes to it"
+                )
             if not chunk:
                 return
             left = None if left is None else left - len(chunk)

@@ -312,7 +312,7 @@ class Files:
         events = self._client().watch_files(self._id, os.fspath(remote), recursive=recursive)
         first = next(events, None)
         if first is None or first.type != "watching":
-            raise ConnectionFailed("the watch ended before it began")
+            raise ConnectionFailed(f"the watch of {os.fspath(remote)} ended before it began: try again")
         return Watch(events)
 
     def list(

@@ -311,7 +311,7 @@ class AsyncFiles:
         events = self._client().watch_files(self._id, os.fspath(remote), recursive=recursive)
         first = await anext(events, None)
         if first is None or first.type != "watching":
-            raise ConnectionFailed("the watch ended before it began")
+            raise ConnectionFailed(f"the watch of {os.fspath(remote)} ended before it began: try again")
         return AsyncWatch(events)
 
     async def list(

@@ -759,7 +759,7 @@ def merge(
     from ramet.cli import forks as merging
 
     if not files and (len(forks) > 1 or base or path or json or conflicts != "report"):
-        raise click.UsageError("One FORK, and no other option, without --files.")
+        raise click.UsageError("Name one FORK and give no other option, or add --files.")
     if files and not base:
         raise click.UsageError("--files needs --base.")
     with _connect() as client:

@@ -270,8 +270,12 @@ class RametWorkspaceBackend:
             ValueError: It is the working directory, or a folder above it.
         """
         folder = posixpath.normpath(path)
-        if posixpath.commonpath([folder, await self.working_dir()]) == folder:
-            raise ValueError(f"the working directory is in {path}, so it is not removed")
+        used = await self.working_dir()
+        if posixpath.commonpath([folder, used]) == folder:
+            raise ValueError(
+                f"{path} cannot be removed, since it is or contains the working directory {used}: "
+                "name what is below that"
+            )
         async with self._use() as sandbox:
             await UserFiles(sandbox, self._user).remove(path)
 

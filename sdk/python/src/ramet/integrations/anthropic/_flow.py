@@ -111,7 +111,7 @@ async def side_by_side(
 async def answer(work: Work, input: object) -> BetaFunctionToolResultType:
     """Calls a tool; failures of the sandbox become errors that the model can read."""
     if not isinstance(input, Mapping):
-        raise ToolError(f"the input is not an object but {type(input).__name__}")
+        raise ToolError(f"the input must be an object, not {type(input).__name__}")
     try:
         return await work.call(input)
     except RametError as error:
@@ -126,7 +126,8 @@ def text_in(input: Mapping[str, Any], name: str, default: str | None = None) -> 
     """
     value = input.get(name, default)
     if not isinstance(value, str):
-        raise ToolError(f"{name} is missing" if value is None else f"{name} is not a text")
+        wrong = "is missing" if value is None else f"must be a text, not {type(value).__name__}"
+        raise ToolError(f"{name} {wrong}")
     return value
 
 
@@ -139,4 +140,4 @@ def number_in(input: Mapping[str, Any], name: str) -> int | None:
     value = input.get(name)
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise ToolError(f"{name} is not a whole number")
+    raise ToolError(f"{name} must be a whole number, not {value!r}")

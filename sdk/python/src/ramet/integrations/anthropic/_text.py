@@ -63,7 +63,7 @@ def part_of(text: str, view_range: Any) -> tuple[list[str], int]:
         and len(view_range) == 2
         and all(isinstance(one, int) for one in view_range)
     ):
-        raise ToolError("view_range is not a pair of line numbers")
+        raise ToolError(f"view_range must be a pair of line numbers, not {view_range!r}")
     first, last = view_range
     if last == -1:
         last = len(lines)
@@ -85,9 +85,11 @@ def replaced(path: str, text: str, old: str, new: str, *, everywhere: bool = Fal
     """
     count = text.count(old) if old else 0
     if not old:
-        raise ToolError("the text to replace is empty")
+        raise ToolError("the text to replace is empty: give the text that is in the file")
     if not count:
-        raise ToolError(f"the text to replace does not occur in {path}")
+        raise ToolError(
+            f"the text to replace does not occur in {path}: view the file, and copy the text exactly"
+        )
     if count > 1 and not everywhere:
         lines = [text.count("\n", 0, at) + 1 for at in _places(text, old)]
         raise ToolError(

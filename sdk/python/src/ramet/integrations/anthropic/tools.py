@@ -381,7 +381,7 @@ class Fork:
             or not all(isinstance(one, str) for one in commands)
             or not 1 <= len(commands) <= self._max
         ):
-            raise ToolError(f"commands is not a list of 1 to {self._max} texts")
+            raise ToolError(f"commands must be a list of 1 to {self._max} texts, not {commands!r:.100}")
         await self.close()
         children: Sequence[AnySandbox] = await of(self.sandbox.fork(len(commands)))
         self._branches = dict(enumerate(children, 1))
