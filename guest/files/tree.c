@@ -230,7 +230,7 @@ static bool list_name(int folder, const char *name, bool is_root)
 		worker_io_fail_path("stat", tree.path);
 	}
 	if (S_ISREG(st.stx_mode) && !st.stx_size) {
-		list_empty_file(&st); /* not opened: in /proc that alone may have an effect */
+		list_empty_file(&st); /* not opened: in /proc, opening alone may have an effect */
 	} else if (S_ISREG(st.stx_mode)) {
 		list_file(folder, name, &st);
 	} else if (S_ISLNK(st.stx_mode)) {

@@ -272,7 +272,8 @@ void request_began(struct request *r)
 	if (!r->req || !r->op)
 		return;
 	keyed_called(r);
-	/* With HTTP/2, h2o reads that the client has left, but perhaps after the guest's answer. */
+	/* With HTTP/2, h2o itself notices that the client has left, but perhaps only after the
+	 * guest's answer. */
 	if (route_changes(r->route))
 		request_watch(r);
 }

@@ -380,8 +380,8 @@ static int begin_file(struct space_write *w)
 	file->bytes = (uint64_t)st.st_size;
 	w->open = true;
 	bool linked = link_fd(in, w->dir, name) == 0;
-	/* Shared files: a template's root file system, and files with the template's mode, which
-	 * the copies of such a file have too. A link alone proves nothing. */
+	/* A template's root file system is shared, and so is each linked file with the mode of a
+	 * template's files, which their copies keep. A link alone proves nothing. */
 	w->shared = linked && (st.st_mode & 07777) == TEMPLATE_FILE_MODE;
 	if (w->at == base && !w->shared) {
 		ret = base_is_known(w->state_dir, in, &w->job.err);

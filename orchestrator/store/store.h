@@ -256,7 +256,7 @@ void store_event(struct store *s, const struct audit_event *event);
 /* Which events to read. */
 struct store_events_range {
 	const char *tenant;	/* NULL: events of all tenants */
-	uint64_t after, before; /* numbers, both exclusive; before 0: no bound */
+	uint64_t after, before; /* event numbers, both exclusive; `before` is 0: no bound */
 	bool newest_first;
 };
 /* Returns whether the next event is wanted too. `line` is one JSON object
