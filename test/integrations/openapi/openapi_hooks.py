@@ -23,6 +23,8 @@ CONDITIONS = (
     "cursor must be a value of",  # what an earlier answer had
     "a prune needs keep, older_than_seconds or both",
     "branches has ",  # an id twice
+    "labels must be a JSON object of up to 8",  # what the text of a query contains
+    "metadata must be a JSON object of up to 8",
     "template 0 is not known",  # a name that this host does not have
     "as requested",  # the agent has less output than the offset
 )
