@@ -233,19 +233,22 @@ int ring_take_file(struct ring *r, const char *text, size_t len, struct err *e)
 static int take_value(struct ring *r, const char *id, const struct etcd_pair *pair, struct err *e)
 {
 	struct ring_key key;
+	struct entry *entry = find(r, id);
 
+	/* If it is damaged for this host, what the host has is not put over it again and again. */
+	if (entry) {
+		entry->revision = pair->revision;
+		set_missing(r, entry, false);
+	}
 	if (ring_key_read(&key, pair->value, pair->value_len, e) < 0)
 		return e->code;
 	if (strcmp(key.id, id) != 0)
 		return err_say(e, EINVAL, "it says that it is key %s", key.id);
-	struct entry *entry = find(r, id);
 	if (!entry)
 		entry = insert(r, &key, e);
 	if (!entry)
 		return e->code;
 	entry->revision = pair->revision;
-	/* If the merge fails, the host's version is not put over etcd's again and again. */
-	set_missing(r, entry, false);
 	if (ring_key_merge(&entry->key, &key, e) < 0)
 		return e->code;
 	set_missing(r, entry, differs(&entry->key, &key));

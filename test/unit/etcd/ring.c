@@ -199,6 +199,34 @@ static void damaged_keys_are_left_out(void **state)
 	ring_free(r);
 }
 
+/* Or every turn would put it again, in vain: the revision is another one than this host knows. */
+static void key_that_is_damaged_in_etcd_is_not_put_over_it(void **state)
+{
+	static const char *const bad[] = {
+		"garbage",
+		"{\"format\":2}",
+		"{\"format\":1,\"id\":\"key_1\",\"tenant\":\"tnt_1\",\"hash\":\"" HASH
+		"\",\"name\":\"n\",\"tier\":\"pro\",\"created\":1,\"tier_at\":1}",
+	};
+	struct ring_key revoked = good;
+
+	revoked.revoked = true;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		struct ring *r = ring_new(3);
+
+		offer(r, &good);
+		ring_take(r, &(struct etcd_pair){.key = "/ramet/3/keys/key_0123456789abcdef",
+						 .value = bad[i],
+						 .value_len = strlen(bad[i]),
+						 .revision = 8});
+		nothing_missing(r);
+		/* A change is put over it. */
+		offer(r, &revoked);
+		assert_true(missing(r, 8).revoked);
+		ring_free(r);
+	}
+}
+
 static void deleted_key_is_put_again(void **state)
 {
 	struct ring *r = ring_new(3);
@@ -220,6 +248,7 @@ int main(void)
 		cmocka_unit_test(merge_has_no_order),
 		cmocka_unit_test(another_key_with_the_same_id_is_left_out),
 		cmocka_unit_test(damaged_keys_are_left_out),
+		cmocka_unit_test(key_that_is_damaged_in_etcd_is_not_put_over_it),
 		cmocka_unit_test(deleted_key_is_put_again),
 	};
 
