@@ -16,7 +16,7 @@
 
 #define FLEET_FORMAT	  1
 #define FLEET_HOSTS_MAX	  4096
-#define FLEET_TABLE_BYTES (2u << 20) /* maximum size of the file */
+#define FLEET_TABLE_BYTES (4u << 20) /* maximum size of the file: a host has up to 560 bytes */
 #define FLEET_NAME_MAX	  63
 #define FLEET_CERT_BYTES  32 /* bytes of a certificate's SHA-256 */
 

@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "orchestrator/etcd/settings.h"
 #include "orchestrator/etcd/view.h"
+#include "orchestrator/fleet/id.h"
 
 #define NOW 1764400000
 
@@ -217,6 +218,47 @@ static void expect_drain(const struct view *v, uint32_t number, bool draining, i
 	free(t);
 }
 
+/* The service and the next ramet-fleet read no longer file. */
+static void longest_table_can_be_read(void **state)
+{
+	struct view *v = view_new(&self, 3);
+	struct fleet_host *h;
+	struct text text = {0};
+	struct card card = {.fleet = "f00d", .host = {.has_cert = true}};
+
+	h = &card.host;
+	memset(card.instance, '0', sizeof(card.instance) - 1);
+	memset(h->region, 'r', FLEET_NAME_MAX);
+	memset(h->zone, 'z', FLEET_NAME_MAX);
+	memset(h->version, 'v', FLEET_NAME_MAX);
+	memset(h->name, 'n', FLEET_NAME_MAX);
+	snprintf(h->address, sizeof(h->address), "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535");
+	h->draining = true;
+	h->seen = 1ll << 53;
+	for (uint32_t i = 1; i < FLEET_HOSTS_MAX; i++) {
+		char key[64], number[16];
+
+		h->number = FLEET_NUMBER_MAX - i;
+		memcpy(h->name, number, (size_t)snprintf(number, sizeof(number), "%u", h->number));
+		snprintf(key, sizeof(key), "/ramet/3/hosts/%u", h->number);
+		text.len = 0;
+		card_write(&text, &card);
+		const struct etcd_pair pair = {
+			.key = key, .value = text.p, .value_len = text.len, .revision = 1};
+		view_take(v, &pair, false, NOW);
+		if (i % 2)
+			take_away(v, h->number, 1ll << 53);
+	}
+	text.len = 0;
+	view_hosts(v, &text);
+	assert_in_range(text.len, FLEET_HOSTS_MAX * 500, FLEET_TABLE_BYTES);
+	text_free(&text);
+	struct fleet_table *t = table(v);
+	assert_int_equal(t->n, FLEET_HOSTS_MAX);
+	free(t);
+	view_free(v);
+}
+
 static void orders_are_in_the_table(void **state)
 {
 	static const char *const damaged[] = {"", "garbage", ORDER("dance"),
@@ -314,6 +356,7 @@ int main(void)
 		cmocka_unit_test(earlier_table_is_taken_over),
 		cmocka_unit_test(name_of_a_gone_host_is_free),
 		cmocka_unit_test(full_table_forgets_who_is_gone_longest),
+		cmocka_unit_test(longest_table_can_be_read),
 		cmocka_unit_test(orders_are_in_the_table),
 		cmocka_unit_test(forgotten_hosts_are_in_no_table),
 		cmocka_unit_test(hosts_are_found_by_name_and_number),
