@@ -260,12 +260,23 @@ struct page {
 	char last[ETCD_KEY_MAX + 2];
 };
 
+static void take(struct session *s, const struct etcd_pair *pair, bool live)
+{
+	if (pair->odd) {
+		log_error("the key %.100s in etcd is ignored: it or its value is too long, or it "
+			  "has a NUL",
+			  pair->key);
+		return;
+	}
+	view_take(s->view, pair, live, now_s());
+	ring_take(s->ring, pair);
+}
+
 static void on_listed(void *arg, const struct etcd_pair *pair)
 {
 	struct page *page = arg;
 
-	view_take(page->s->view, pair, false, now_s());
-	ring_take(page->s->ring, pair);
+	take(page->s, pair, false);
 	snprintf(page->last, sizeof(page->last), "%s\x01", pair->key);
 }
 
@@ -326,8 +337,7 @@ static void on_changed(void *arg, const struct etcd_pair *pair)
 {
 	struct session *s = arg;
 
-	view_take(s->view, pair, pair->revision > s->live, now_s());
-	ring_take(s->ring, pair);
+	take(s, pair, pair->revision > s->live);
 	s->revision = pair->revision;
 }
 

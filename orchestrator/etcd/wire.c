@@ -115,8 +115,8 @@ struct kv {
 	struct json_text key, value, mod_revision, lease;
 };
 static const struct json_field kv_fields[] = {
-	FIELD(kv, key, JSON_BYTES, .min = 1, .max = ETCD_KEY_MAX, .required = true),
-	FIELD(kv, value, JSON_BYTES, .max = ETCD_VALUE_MAX),
+	FIELD(kv, key, JSON_BYTES, .min = 1, .max = ETCD_ANSWER_MAX, .required = true),
+	FIELD(kv, value, JSON_BYTES, .max = ETCD_ANSWER_MAX),
 	NUMBER(kv, mod_revision),
 	NUMBER(kv, lease),
 };
@@ -127,9 +127,11 @@ static int take_pair(const struct kv *in, bool deleted, etcd_pair_fn *fn, void *
 	char key[ETCD_KEY_MAX + 1] = {0};
 	struct etcd_pair pair = {.key = key, .deleted = deleted};
 
-	memcpy(key, in->key.p, in->key.len);
-	if (!key[0] || strlen(key) != in->key.len)
-		return err_say(e, EPROTO, "a key is empty or contains a NUL");
+	memcpy(key, in->key.p, min_u64(in->key.len, ETCD_KEY_MAX));
+	if (!key[0])
+		return err_say(e, EPROTO, "a key is empty or begins with a NUL");
+	/* Anybody with a certificate can write such a pair: it must not spoil the others. */
+	pair.odd = strlen(key) != in->key.len || in->value.len > ETCD_VALUE_MAX;
 	if (take_number(&pair.revision, "mod_revision", &in->mod_revision, e) < 0 ||
 	    take_number(&pair.lease, "lease", &in->lease, e) < 0)
 		return e->code;
@@ -137,7 +139,7 @@ static int take_pair(const struct kv *in, bool deleted, etcd_pair_fn *fn, void *
 		return err_say(e, EPROTO, "the key %.100s has no mod_revision", pair.key);
 	if (!deleted) {
 		pair.value = in->value.p ? in->value.p : "";
-		pair.value_len = in->value.len;
+		pair.value_len = min_u64(in->value.len, ETCD_VALUE_MAX);
 	}
 	if (fn)
 		fn(arg, &pair);

@@ -41,6 +41,7 @@ struct etcd_pair {
 	const char *value; /* any bytes */
 	size_t value_len;
 	bool deleted;	  /* the key has no value any more */
+	bool odd;	  /* no host writes such a pair: key or value is cut off */
 	int64_t revision; /* of this change */
 	int64_t lease;	  /* 0: none */
 };

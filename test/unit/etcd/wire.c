@@ -83,6 +83,38 @@ static void range_is_read(void **state)
 	assert_int_equal(s.last.value_len, 5);
 }
 
+/* Somebody else has written them, which must not keep a host from the other keys. */
+static void odd_pairs_are_marked(void **state)
+{
+	static const struct {
+		size_t key, value; /* bytes, as many groups of three as that */
+		bool odd;
+	} pairs[] = {{1, 1365, false}, {1, 1366, true}, {85, 1, false}, {86, 1, true}};
+	const char nul[] = "{" HEADER("9") ",\"kvs\":[{\"key\":\"L2EA\",\"mod_revision\":\"2\"}]}";
+	struct seen s = {0};
+	struct etcd_range r;
+	struct err e;
+
+	assert_int_equal(etcd_range_read(&r, nul, strlen(nul), on_pair, &s, &e), 0);
+	assert_true(s.n == 1 && s.last.odd);
+	assert_string_equal(s.keys, "/a ");
+	for (size_t i = 0; i < ARRAY_LEN(pairs); i++) {
+		struct text t = {0};
+
+		text_puts(&t, "{" HEADER("9") ",\"kvs\":[{\"mod_revision\":\"2\",\"key\":\"");
+		for (size_t n = 0; n < pairs[i].key; n++)
+			text_puts(&t, "aaaa");
+		text_puts(&t, "\",\"value\":\"");
+		for (size_t n = 0; n < pairs[i].value; n++)
+			text_puts(&t, "aaaa");
+		text_puts(&t, "\"}]}");
+		assert_int_equal(etcd_range_read(&r, t.p, t.len, on_pair, &s, &e), 0);
+		assert_int_equal(s.last.odd, pairs[i].odd);
+		assert_in_range(s.last.value_len, 1, ETCD_VALUE_MAX);
+		text_free(&t);
+	}
+}
+
 static void put_says_what_is_there(void **state)
 {
 	const char good[] = "{" HEADER("2") ",\"succeeded\":true,\"responses\":[{\"response_put\":"
@@ -166,8 +198,8 @@ static void hostile_answers_are_refused(void **state)
 	refuse_range("{" HEADER("99999999999999999999999") "}", "revision");
 	refuse_range("{" HEADER("2") ",\"more\":true}", "more keys follow");
 	refuse_range("{" HEADER("2") ",\"kvs\":[{\"key\":\"L2E=\"}]}", "no mod_revision");
-	refuse_range("{" HEADER("2") ",\"kvs\":[{\"key\":\"L2EA\",\"mod_revision\":\"2\"}]}",
-		     "contains a NUL");
+	refuse_range("{" HEADER("2") ",\"kvs\":[{\"key\":\"AC9h\",\"mod_revision\":\"2\"}]}",
+		     "begins with a NUL");
 	refuse_range("{" HEADER("2") ",\"kvs\":[{\"key\":\"!\",\"mod_revision\":\"2\"}]}", "key");
 	/* The good pair before the bad one is not used either. */
 	refuse_range("{" HEADER("2") ",\"kvs\":[" KV(A, "2") "," KV(A, "x") "]}", "not a number");
@@ -243,6 +275,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(requests_have_numbers_as_strings),
 		cmocka_unit_test(range_is_read),
+		cmocka_unit_test(odd_pairs_are_marked),
 		cmocka_unit_test(put_says_what_is_there),
 		cmocka_unit_test(leases_are_read),
 		cmocka_unit_test(watch_is_read),
