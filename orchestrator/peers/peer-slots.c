@@ -337,6 +337,7 @@ void peer_slots_answered(struct allowance *a, const struct exchange_granted *g)
 {
 	const uint64_t now_ms = peer_slots_now();
 
+	peer_slots_refresh(a->slots); /* the table may not have the keeper any more */
 	a->busy = false;
 	a->settling = NULL;
 	set_away(a, !g || !g->sure);

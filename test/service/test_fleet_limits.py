@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ssl
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator
@@ -270,6 +271,32 @@ def test_lost_keeper_costs_no_more_than_the_overdraft(fleet: Fleet, clock: Clock
         sentence = capped(tenant.create(host))
         assert "does not answer" not in sentence
     assert tenant.running(*others) == max(made, CAP)
+
+
+def test_keeper_that_is_forgotten_while_it_is_asked(fleet: Fleet) -> None:
+    """The table has it no more when its answer is due."""
+    asked, over = threading.Event(), threading.Event()
+
+    def serve(s: ssl.SSLSocket) -> None:
+        if b"/report " not in read_head(s):
+            asked.set()
+            over.wait(60)
+
+    tenant = Tenant(fleet, [ONE], keeper=LIAR, others=(LIAR,))
+    liar = fleet.lie(LIAR, serve)
+    with ThreadPoolExecutor(3) as all, fleet.services[ONE].client() as http:
+        creates = [all.submit(tenant.create, ONE) for _ in range(3)]
+        assert asked.wait(60)
+        del fleet.hosts[LIAR]
+        fleet.add(ONE, region="read")
+        fleet.write()
+        while "read" not in http.get("/v1/regions", headers={"authorization": f"Bearer {tenant.key}"}).text:
+            pass
+        over.set()
+        for answer in creates:
+            assert answer.result().status_code in (201, 429)
+    liar.close()
+    tenant.make_key()
 
 
 # --- peers that lie ---
