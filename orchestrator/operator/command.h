@@ -16,6 +16,10 @@
 #define COMMAND_BYTES_MAX 4096 /* total size of the arguments */
 #define COMMAND_ARGS_MAX  16
 
+/* Asks the service for a copy of the catalogue. rametctl makes the folder, whose name is missing.
+ */
+#define COMMAND_COPY "backup\0copy"
+
 /* How a command ended: the first byte of an answer, and the exit status of `rametctl`. */
 enum command_status {
 	COMMAND_DONE = 0,

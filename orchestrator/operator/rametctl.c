@@ -146,7 +146,7 @@ static int receive_copy(int fd, unsigned char *status)
 /* Has the service copy its catalogue, for struct catalogue_source. `arg` is the struct config. */
 static int copy_from_service(void *arg, const char *path, struct err *e)
 {
-	static const struct words words = {.text = "backup\0-", .len = sizeof("backup\0-")};
+	static const struct words words = {.text = COMMAND_COPY, .len = sizeof(COMMAND_COPY)};
 	unsigned char status = COMMAND_FAILED;
 	scoped_fd int fd = reach(arg, e);
 

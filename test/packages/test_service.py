@@ -190,6 +190,8 @@ def test_spaces_survive_removal_and_purge(machine: Machine) -> None:
     wait_until_ready(machine)
     space = machine.ask("POST", f"{create(machine)}/freeze", {})["space_id"]
     create(machine)
+    assert "of 1 spaces, 0 are damaged" in machine.run("rametctl backup /root/backup").stdout
+    assert "of 1 spaces, 0 are damaged" in machine.run("rametctl check").stdout
     machine.run("apt-get purge -y ramet")
     assert machine.run(f"test -d /sys/fs/cgroup{VMS}", check=False).returncode != 0
     assert "ramet" not in machine.run("cat /proc/[0-9]*/comm").stdout

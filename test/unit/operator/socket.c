@@ -335,7 +335,8 @@ static int ask_for_backup(struct world *w)
 	int fd = client(w);
 
 	w->copied = NULL;
-	assert_int_equal(send(fd, "backup\0/some/file", 18, MSG_NOSIGNAL), 18);
+	assert_int_equal(send(fd, COMMAND_COPY, sizeof(COMMAND_COPY), MSG_NOSIGNAL),
+			 sizeof(COMMAND_COPY));
 	shutdown(fd, SHUT_WR);
 	for (int i = 0; i < 5000 && !w->copied; i++)
 		turn(w);
