@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "orchestrator/config/config.h"
 #include "orchestrator/daemon/roles.h"
 #include "orchestrator/daemon/supervisor.h"
 #include "orchestrator/operator/posture.h"
+#include "orchestrator/warden/account.h"
 #include "orchestrator/warden/limits.h"
 #include "orchestrator/warden/record.h"
 
@@ -66,13 +70,44 @@ static void print_warning(void *arg, const char *sentence)
 	fprintf(stderr, "warning: %s\n", sentence);
 }
 
+/* Reads as the service does: a key that only root can read would end it after a reload. */
+static int check_secrets(const struct config *c, struct err *e)
+{
+	const char *const files[][2] = {
+		{"tls_cert", c->tls_cert},   {"tls_key", c->tls_key},
+		{"fleet_ca", c->fleet_ca},   {"fleet_cert", c->fleet_cert},
+		{"fleet_key", c->fleet_key}, {"fleet_id_key", c->fleet_id_key},
+	};
+	struct account account;
+
+	if (!c->tls_cert[0] && !c->fleet_dir[0])
+		return 0;
+	if (geteuid() == 0 && (account_find(&account, c->user, e) < 0 ||
+			       account_become(account.uid, account.gid, e) < 0))
+		return e->code;
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		scoped_fd int fd =
+			files[i][1][0] ? open(files[i][1], O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+		if (fd < 0 && files[i][1][0])
+			return err_set(e, errno, "%s %s, which the account %s must be able to read",
+				       files[i][0], files[i][1], c->user);
+	}
+	return 0;
+}
+
 /* Runs --check. The settings were checked when they were loaded. Here the host is checked, whose
  * weaknesses and limits only cause warnings. */
 static int check(struct config *config)
 {
+	struct err e;
+
 	limits_use_unit(config, "");
 	posture_check_host(config->core_scheduling[0] == 'y', print_warning, NULL);
 	limits_check_host(config, print_warning, NULL);
+	if (check_secrets(config, &e) < 0) {
+		fprintf(stderr, "rametd: %s\n", e.text);
+		return EXIT_FAILED;
+	}
 	return print("The settings are valid.\n");
 }
 

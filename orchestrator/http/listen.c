@@ -342,9 +342,11 @@ void listen_stop(struct http *h)
 int http_tls_failed(struct err *e, const char *what, const char *file)
 {
 	char text[128] = "unknown error";
-	unsigned long code = ERR_peek_last_error();
+	unsigned long first = ERR_peek_error(), code = ERR_peek_last_error();
 
-	if (code)
+	if (ERR_SYSTEM_ERROR(first))
+		snprintf(text, sizeof(text), "%s", strerror(ERR_GET_REASON(first)));
+	else if (code)
 		ERR_error_string_n(code, text, sizeof(text));
 	ERR_clear_error();
 	return err_say(e, EINVAL, "%s %s: %s", what, file, text);

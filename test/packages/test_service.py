@@ -185,6 +185,18 @@ def test_upgrade_from_the_previous_commit_keeps_sandboxes(
     assert call(machine, sandbox, "sum 1") == "256"
 
 
+def test_reload_refuses_a_key_that_the_service_cannot_read(machine: Machine) -> None:
+    install(machine, "ramet", "ramet-guest")
+    wait_until_ready(machine)
+    sandbox = create(machine)
+    machine.run("install -m 600 /dev/null /etc/ramet/key.pem")
+    for name in ("tls_cert", "tls_key"):
+        machine.run(f"echo {name} = /etc/ramet/key.pem >>/etc/ramet/ramet.conf")
+    assert machine.run("systemctl reload ramet", check=False).returncode != 0
+    assert "which the account ramet must be able to read: Permission denied" in log(machine)
+    assert call(machine, sandbox, "sum 1") == "256"
+
+
 def test_spaces_survive_removal_and_purge(machine: Machine) -> None:
     install(machine, "ramet", "ramet-guest")
     wait_until_ready(machine)

@@ -546,7 +546,7 @@ def test_public_address_needs_consent(start: Callable[..., Service]) -> None:
 
 
 def test_invalid_certificate_is_reported(start: Callable[..., Service]) -> None:
-    with pytest.raises(AssertionError, match="tls_cert /nonexistent"):
+    with pytest.raises(AssertionError, match="tls_cert /nonexistent: No such file"):
         start("tls_cert=/nonexistent", "tls_key=/nonexistent")
 
 
