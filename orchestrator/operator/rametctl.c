@@ -372,7 +372,7 @@ static void check_canary(const struct config *config, struct doctor_printer *p)
 		add_finding(p, "canary", DOCTOR_OK, text, NULL);
 	else
 		add_finding(p, "canary", DOCTOR_PROBLEM, text ? text : e.text,
-			    "`journalctl -u ramet` and `rametctl checks` say more");
+			    "`journalctl -u ramet -u ramet-vms` and `rametctl checks` say more");
 }
 
 static void check_service(const struct config *config, struct doctor_printer *p)
@@ -382,7 +382,8 @@ static void check_service(const struct config *config, struct doctor_printer *p)
 
 	if (fd < 0) {
 		add_finding(p, "service", DOCTOR_WARNING, e.text,
-			    "`systemctl start ramet`; then run this command again, as root");
+			    "`systemctl start ramet`; then run this command again, as root. If it "
+			    "does not start, `journalctl -u ramet -u ramet-vms` says why");
 		return;
 	}
 	close_fd(&fd);

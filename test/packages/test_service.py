@@ -75,7 +75,7 @@ def wait_until_ready(machine: Machine) -> None:
 
 
 def log(machine: Machine) -> str:
-    return machine.run("journalctl -u ramet --no-pager -o cat").stdout
+    return machine.run("journalctl -u ramet -u ramet-vms --no-pager -o cat").stdout
 
 
 def create(machine: Machine) -> str:
