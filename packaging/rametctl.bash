@@ -9,6 +9,7 @@ _rametctl() {
 	*' fleet '*) choices='ca check haproxy init join status' ;;
 	*' host drain '*) choices='--deadline' ;;
 	*' host '*) choices='drain forget list undrain' ;;
+	*' audit '*) choices='--since --follow' ;;
 	*' top '*) choices='--once' ;;
 	*' doctor '*) choices='--json' ;;
 	*' restore '[!\ ]*' '*) choices='--skip-damaged' ;;
@@ -16,7 +17,7 @@ _rametctl() {
 		mapfile -t COMPREPLY < <(compgen -d -- "${COMP_WORDS[COMP_CWORD]}")
 		return
 		;;
-	*) choices='backup canary check checks doctor fleet help host inspect key loads ls processes restore top' ;;
+	*) choices='audit backup canary check checks doctor fleet help host inspect key loads ls processes restore top' ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$choices" -- "${COMP_WORDS[COMP_CWORD]}")
 }

@@ -167,5 +167,11 @@ const struct command host_commands[] = {
 	{"restore", "DIR [--skip-damaged]",
 	 "puts a backup into the empty state_dir of a service that is stopped", by_rametctl,
 	 OWN_OPTIONS, COMMAND_AT_ONCE},
+	{"fleet", "init | ca | join | status | haproxy | check",
+	 "makes a fleet of hosts, and adds hosts to it; `rametctl fleet` explains each of them",
+	 by_rametctl, OWN_OPTIONS, COMMAND_AT_ONCE},
+	{"host", "list | drain | undrain | forget",
+	 "lists the fleet's hosts, and takes one out; `rametctl host` explains each of them",
+	 by_rametctl, OWN_OPTIONS, COMMAND_AT_ONCE},
 	{NULL, NULL, NULL, NULL, 0, COMMAND_AT_ONCE},
 };

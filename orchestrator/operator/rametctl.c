@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,8 @@ static int gather(struct words *w, int argc, char *const argv[], struct err *e)
 
 /* --- a service that runs -------------------------------------------------------------------- */
 
+#define EXPLAIN_MS 5000
+
 /* Connects to the service. Returns a descriptor; -ENOENT or -ECONNREFUSED if no service runs. */
 static int reach(const struct config *config, struct err *e)
 {
@@ -87,6 +90,17 @@ static int send_words(int fd, const struct words *w, struct err *e)
 	return shutdown(fd, SHUT_WR) < 0 ? err_set(e, errno, "send the command to the service") : 0;
 }
 
+/* The warden's socket takes commands while no service runs, also if none can start. */
+static void explain_wait(int fd)
+{
+	struct pollfd answer = {.fd = fd, .events = POLLIN};
+
+	if (poll(&answer, 1, EXPLAIN_MS) == 0)
+		fputs("rametctl: waiting for the service; if it does not start, "
+		      "`journalctl -u ramet -u ramet-vms` says why\n",
+		      stderr);
+}
+
 static const struct err broken = {
 	.text = "the service closed the connection before its answer was complete; see its log"};
 
@@ -96,6 +110,7 @@ static int show_answer(int fd)
 	char chunk[16384];
 	unsigned char status;
 
+	explain_wait(fd);
 	if (read(fd, &status, 1) != 1)
 		return command_failed(&broken);
 	FILE *out = status == COMMAND_DONE ? stdout : stderr;
@@ -137,6 +152,7 @@ static int receive_copy(int fd, unsigned char *status)
 	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
 	int copy;
 
+	explain_wait(fd);
 	message_want_fds(&msg, control, 1);
 	if (recvmsg(fd, &msg, MSG_CMSG_CLOEXEC) != 1)
 		return -1;
@@ -225,6 +241,7 @@ static char *ask(const struct config *config, const struct words *words, unsigne
 
 	if (fd < 0 || send_words(fd, words, e) < 0)
 		return NULL;
+	explain_wait(fd);
 	if (read(fd, status, 1) == 1)
 		return read_all(fd, e);
 	*e = broken;

@@ -38,6 +38,19 @@ class NoService(unittest.TestCase):
             service.bind(str(self.socket))
         self.assert_says_so()
 
+    def test_wait_for_a_service_that_does_not_start_is_explained(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
+            service.bind(str(self.socket))
+            service.listen()
+            words = [RAMET, f"--run_dir={self.socket.parent}", "ls"]
+            with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as done:
+                assert done.stderr
+                self.assertIn("`journalctl -u ramet -u ramet-vms` says why", done.stderr.readline())
+                with service.accept()[0] as client, client.makefile("rb") as request:
+                    request.read()
+                    client.sendall(b"\0")
+            self.assertEqual(done.returncode, 0)
+
     def test_audit_asks_for_the_next_part_until_there_is_none(self) -> None:
         asked = []
 
