@@ -68,6 +68,12 @@ static int read_table(const char *dir, struct fleet_table **out, struct err *e)
 
 	snprintf(path, sizeof(path), "%s/" TABLE_FILE, dir);
 	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0 && errno == ENOENT)
+		return err_say(
+			e, ENOENT,
+			"there is no %s: `systemctl enable --now ramet-fleet` has it written, "
+			"once etcd answers",
+			path);
 	scoped_free char *text = file_text(fd, FLEET_TABLE_BYTES, &len, e);
 	return text && fleet_table_read(out, text, len, e) == 0 ? 0 : err_context(e, "%s", path);
 }

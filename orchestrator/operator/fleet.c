@@ -455,20 +455,26 @@ static int find_readers(struct readers *out, const struct config *config, const 
 	return 0;
 }
 
-/* What is no setting is a comment: all of it can be appended to the service's settings. */
-static void show_next(const struct fleet_settings *s, const char *dir)
+/* What is no setting is a comment: all of it can be appended to the service's settings. With
+ * `again`, it has the settings already, and a second time is an error. */
+static void show_next(const struct fleet_settings *s, const char *dir, bool again)
 {
-	printf("# This machine is host %u (%s) of the fleet %s. Add this to " CONFIG_FILE ":\n"
-	       "fleet_dir = " FLEET_TABLES "\n"
-	       "fleet_id_key = %s/id.key\n"
-	       "fleet_listen = %s\n"
-	       "fleet_ca = %s/ca.pem\n"
-	       "fleet_cert = %s/cert.pem\n"
-	       "fleet_key = %s/key.pem\n",
-	       s->self.host.number, s->self.host.name, s->self.fleet, dir, s->self.host.address,
-	       dir, dir, dir);
+	const char *set = again ? "# " : "";
+
+	printf("# This machine is host %u (%s) of the fleet %s. %s " CONFIG_FILE ":\n"
+	       "%sfleet_dir = " FLEET_TABLES "\n"
+	       "%sfleet_id_key = %s/id.key\n"
+	       "%sfleet_listen = %s\n"
+	       "%sfleet_ca = %s/ca.pem\n"
+	       "%sfleet_cert = %s/cert.pem\n"
+	       "%sfleet_key = %s/key.pem\n",
+	       s->self.host.number, s->self.host.name, s->self.fleet,
+	       again ? "These must be the settings in" : "Add this to", set, set, dir, set,
+	       s->self.host.address, set, dir, set, dir, set, dir);
 	if (strcmp(dir, SETTINGS_DIR) == 0)
-		puts("# Then: systemctl enable --now ramet-fleet && systemctl restart ramet");
+		printf("# Then: systemctl %s\n",
+		       again ? "restart ramet-fleet && systemctl reload ramet"
+			     : "enable --now ramet-fleet && systemctl restart ramet");
 	else
 		printf("# Then start " FLEET_PROGRAM " %s " FLEET_TABLES
 		       ", and restart the service\n",
@@ -494,7 +500,7 @@ static int join(const struct config *config, const struct token *token, const ch
 		if (ret == 0 && fchmod(dir, 0755) < 0)
 			ret = err_set(e, errno, "open %s to its readers", path);
 		if (ret == 0)
-			show_next(&settings, whole);
+			show_next(&settings, whole, config->fleet_dir[0]);
 		fleet_settings_free(&settings);
 	}
 	text_free(&text);

@@ -32,11 +32,18 @@ static bool common_name(const X509 *cert, char out[static FLEET_NAME_MAX + 1])
 	return true;
 }
 
+static bool has_other_certificate(const struct fleet_host *host, const X509 *cert)
+{
+	unsigned char hash[EVP_MAX_MD_SIZE];
+
+	return host->has_cert && (X509_digest(cert, EVP_sha256(), hash, NULL) != 1 ||
+				  memcmp(hash, host->cert, FLEET_CERT_BYTES) != 0);
+}
+
 /* Returns NULL if the certificate is that of a host of the table, else why it is not. */
 static const char *check(const struct peers *p, const SSL *ssl, const X509 *cert,
 			 char name[static FLEET_NAME_MAX + 1])
 {
-	unsigned char hash[EVP_MAX_MD_SIZE];
 	const char *wanted =
 		SSL_is_server(ssl) ? NULL : SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
 
@@ -49,9 +56,9 @@ static const char *check(const struct peers *p, const SSL *ssl, const X509 *cert
 		return "no host of the table has that name";
 	if (!SSL_is_server(ssl) && (!wanted || strcmp(wanted, name) != 0))
 		return "another host was expected at that address";
-	if (host->has_cert && (X509_digest(cert, EVP_sha256(), hash, NULL) != 1 ||
-			       memcmp(hash, host->cert, FLEET_CERT_BYTES) != 0))
-		return "the table has another certificate for that host";
+	if (has_other_certificate(host, cert))
+		return "the table has another certificate for that host: if it is new, restart "
+		       "ramet-fleet there";
 	return NULL;
 }
 
@@ -115,13 +122,20 @@ static int make(SSL_CTX **out, struct peers *p, const SSL_METHOD *method,
 	return 0;
 }
 
-/* Others would refuse this host: better to learn that from its own log. */
-static int check_own_name(const struct peers *p, struct err *e)
+/* Others would refuse this host: better to learn that from its own log. The table may get a new
+ * certificate later. */
+static int check_own(const struct peers *p, struct err *e)
 {
-	const char *own = member_table(p->member)->self->name;
+	const struct fleet_host *self = member_table(p->member)->self;
+	const X509 *cert = SSL_CTX_get0_certificate(p->server);
+	const char *own = self->name;
 	char name[FLEET_NAME_MAX + 1] = "?";
 
-	if (common_name(SSL_CTX_get0_certificate(p->server), name) && strcmp(name, own) == 0)
+	if (has_other_certificate(self, cert))
+		log_warn("the table has another certificate for this host than fleet_cert, so "
+			 "others refuse it: `systemctl restart ramet-fleet` tells them of a new "
+			 "one");
+	if (common_name(cert, name) && strcmp(name, own) == 0)
 		return 0;
 	return err_say(e, EINVAL,
 		       "fleet_cert is the certificate of \"%s\", and the table says that this host "
@@ -134,7 +148,7 @@ int peer_tls_new(struct peers *p, const struct config *config, struct err *e)
 	if (make(&p->server, p, TLS_server_method(), config, e) < 0 ||
 	    make(&p->client, p, TLS_client_method(), config, e) < 0)
 		return e->code;
-	return check_own_name(p, e);
+	return check_own(p, e);
 }
 
 void peer_tls_free(struct peers *p)

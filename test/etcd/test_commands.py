@@ -85,6 +85,16 @@ def test_host_that_joins_elsewhere_is_told_where(tmp_path: Path) -> None:
     assert done.returncode == 1 and "remove here if it is to change" in done.stderr
 
 
+def test_settings_of_a_host_that_joins_again_are_comments(tmp_path: Path) -> None:
+    run("fleet", "init", tmp_path / "fleet", 3, ETCD)
+    token = run("fleet", "ca", tmp_path / "fleet", "host", 17, "h17", "10.0.0.17:7443")
+    (tmp_path / "token").write_text(token.stdout)
+    assert "\nfleet_listen = " in run("fleet", "join", tmp_path / "token", tmp_path / "here").stdout
+    again = run(*settings(tmp_path / "tables", 17), "fleet", "join", tmp_path / "token", tmp_path / "here")
+    assert again.returncode == 0 and "\n# fleet_listen = 10.0.0.17:7443\n" in again.stdout
+    assert all(line.startswith("# ") for line in again.stdout.splitlines())
+
+
 @pytest.mark.parametrize("time", ["soon", "", "1w", "2 h", "-1h"])
 def test_bad_time_of_a_drain_is_named(tmp_path: Path, time: str) -> None:
     words = [str(PROGRAM), "--drain=h17", f"--deadline={time}", str(tmp_path)]

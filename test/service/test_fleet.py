@@ -369,3 +369,12 @@ def test_certificate_of_the_table_is_the_only_one(
     fleet.write()
     while near.get(path).status_code == 503:
         pass
+
+
+def test_host_whose_own_certificate_is_not_in_the_table_says_so(fleet: Fleet) -> None:
+    fleet.add(ENTRY, cert_sha256="00" * 32)
+    fleet.write()
+    fleet.services[ENTRY].restart()
+    fleet.add(ENTRY, cert_sha256=None)
+    fleet.write()
+    assert "another certificate for this host than fleet_cert" in fleet.services[ENTRY].log.read_text()

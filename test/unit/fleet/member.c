@@ -57,16 +57,19 @@ static int set_up(void **state)
 	return loop_new(&loop, &e);
 }
 
-static int tear_down(void **state)
+static void remove_file(const char *name)
 {
-	static const char *const names[] = {"key", "hosts.json"};
 	char path[512];
 
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	unlink(path);
+}
+
+static int tear_down(void **state)
+{
 	loop_free(loop);
-	for (int i = 0; i < 2; i++) {
-		snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
-		unlink(path);
-	}
+	remove_file("key");
+	remove_file("hosts.json");
 	return rmdir(dir);
 }
 
@@ -195,6 +198,8 @@ static void missing_files_are_named(void **state)
 	write_file("key", KEY);
 	write_file("hosts.json", "[]");
 	start_fails("/hosts.json: ");
+	remove_file("hosts.json");
+	start_fails("/hosts.json: `systemctl enable --now ramet-fleet`");
 	write_table(17, 18);
 	strcpy(config.fleet_dir, "/nonexistent");
 	start_fails("/nonexistent");
