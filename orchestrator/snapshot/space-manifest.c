@@ -44,8 +44,7 @@ static void put_splitter(struct wire *w, const struct splitter *s)
 /* The first byte of a call. */
 #define CALL_RUNS    1u /* the rest of the call follows */
 #define CALL_CONTEXT 2u /* then a context's id and its call */
-#define CALL_RESULTS 4u /* with results: the last field is the part of a result that has arrived   \
-			 */
+#define CALL_RESULTS 4u /* the last field is the part of a result that has arrived */
 #define CALL_HUNG_UP 8u /* its client has hung up: the call is to be interrupted */
 #define CALL_FLAGS   (CALL_RUNS | CALL_CONTEXT | CALL_RESULTS | CALL_HUNG_UP)
 
