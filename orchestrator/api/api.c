@@ -73,17 +73,6 @@ static bool asks_for_more(struct request *r, const struct failure *f)
 	return r->api->peers && peers_capped(r->api->peers, r, f, route_serve);
 }
 
-/* Returns whether another host decides where the create is made. */
-static bool is_placed_elsewhere(const struct api *a, const h2o_req_t *req,
-				const struct fleet_host **host)
-{
-	ssize_t at = h2o_find_header_by_str(&req->headers, H2O_STRLIT("idempotency-key"), -1);
-
-	if (at >= 0)
-		*host = peers_key_host(a->peers, &req->headers.entries[at].value);
-	return at >= 0 && *host;
-}
-
 /* Returns whether another host serves requests like this. If so, sets *host, and copies the id that
  * the request is for. `m`: the match of the request's path, valid if the path has a route. */
 static bool is_elsewhere(const struct api *a, const h2o_req_t *req, const struct route_match *m,
@@ -98,7 +87,7 @@ static bool is_elsewhere(const struct api *a, const h2o_req_t *req, const struct
 					 a->config->sandbox_domain, a->config->region);
 	if (!for_port && placement_is_create(m->route)) {
 		strcpy(id, "the Idempotency-Key");
-		return is_placed_elsewhere(a, req, host);
+		return (*host = peers_key_host(a->peers, req)) != NULL;
 	}
 	memcpy(id, for_port ? t.id : m->id[0], SANDBOX_ID_LEN + 1);
 	return peers_route(a->peers, id, host) != FLEET_HERE;

@@ -20,9 +20,8 @@ struct peers {
 	SSL_CTX *server, *client;
 	struct list idle; /* connections that wait for their next request, the oldest first */
 	size_t n_idle;
-	struct place place;  /* the hosts of this region that are not gone */
-	unsigned version;    /* of that table */
-	uint64_t changed_ms; /* when a host was last added to `place`, or left it */
+	struct place place; /* the hosts of this region that are not gone */
+	unsigned version;   /* of that table */
 	/* Hosts that did not answer a question for a list, and until when they are left alone; the
 	 * oldest entry is replaced. */
 	struct {

@@ -2,8 +2,9 @@
 /*
  * Where creates are made: does what orchestrator/fleet/place.h says. A create that was sent to
  * another host is never passed on by that one. If it has an Idempotency-Key, only few hosts may
- * make it, of which the first one decides and remembers the answer: so a repetition is recognized
- * whichever host it reaches.
+ * make it. A first attempt is decided by the host that it reaches, which asks nobody. Any other one
+ * may be a repetition: the first of those hosts asks all others for an earlier answer, whichever
+ * host the repetition reaches.
  */
 #include <string.h>
 
@@ -41,7 +42,6 @@ static void take_hosts(struct peers *p)
 	const struct fleet_table *t = member_table(p->member);
 	struct place_peer *peers = must_alloc(t->n * sizeof(*peers));
 	struct place now = {.peers = peers, .mean = p->place.mean};
-	bool same = p->place.n > 0;
 
 	for (size_t i = 0; i < t->n; i++) {
 		const struct fleet_host *h = &t->hosts[i];
@@ -49,15 +49,12 @@ static void take_hosts(struct peers *p)
 
 		if (!is_near(t, h))
 			continue;
-		same &= before != NULL;
 		peers[now.n] = before ? *before : (struct place_peer){.number = h->number};
 		peers[now.n].ready = !h->draining;
 		if (h == t->self)
 			now.self = now.n;
 		now.n++;
 	}
-	if (!same || now.n != p->place.n)
-		p->changed_ms = loop_now_ms(p->loop);
 	free(p->place.peers);
 	p->place = now;
 }
@@ -103,12 +100,26 @@ static uint32_t key_homes(const struct peers *p, const h2o_iovec_t *key, uint16_
 	return n;
 }
 
-const struct fleet_host *peers_key_host(struct peers *p, const h2o_iovec_t *key)
+/* Returns whether the client says that no earlier request with its key can have had an effect. */
+static bool is_first(const h2o_req_t *req)
 {
+	ssize_t at = h2o_find_header_by_str(&req->headers, H2O_STRLIT("idempotency-attempt"), -1);
+
+	if (at < 0)
+		return false;
+	const h2o_iovec_t *value = &req->headers.entries[at].value;
+	return h2o_memis(value->base, value->len, H2O_STRLIT("first"));
+}
+
+const struct fleet_host *peers_key_host(struct peers *p, const h2o_req_t *req)
+{
+	ssize_t at = h2o_find_header_by_str(&req->headers, H2O_STRLIT("idempotency-key"), -1);
 	uint16_t homes[KEY_HOMES];
 
+	if (at < 0 || is_first(req))
+		return NULL;
 	refresh(p);
-	key_homes(p, key, homes);
+	key_homes(p, &req->headers.entries[at].value, homes);
 	return homes[0] == p->place.self ? NULL : host_at(p, homes[0]);
 }
 
@@ -182,6 +193,18 @@ static void end_with(struct placing *w, const struct peer_call *call)
 	op_free(&w->op);
 }
 
+static void begin_keyed(struct placing *w)
+{
+	struct place_create *c = &w->create;
+
+	c->only_homes = true;
+	c->n_homes = key_homes(w->peers, w->key, w->homes);
+	c->slots_here = 0; /* a repetition would not be recognized if no home made it */
+	for (uint32_t i = 0; i < c->n_homes; i++)
+		if (w->homes[i] == w->peers->place.self)
+			c->slots_here = UINT32_MAX;
+}
+
 static void begin(struct placing *w)
 {
 	struct peers *p = w->peers;
@@ -191,9 +214,8 @@ static void begin(struct placing *w)
 	w->n_asked = 0;
 	*c = (struct place_create){
 		.homes = w->homes, .kind = w->what.kind, .slots_here = UINT32_MAX};
-	c->only_homes = w->key != NULL;
 	if (w->key) {
-		c->n_homes = key_homes(p, w->key, w->homes);
+		begin_keyed(w);
 		return;
 	}
 	c->n_homes = min_u32(place_homes_wanted(w->what.cap, p->place.n), HOMES_MAX);
@@ -365,12 +387,12 @@ static void on_replayed(struct peer_call *call, const struct failure *f)
 		end_with(w, call);
 }
 
-/* Returns whether another host may have the answer: this one has not been the first home of the
- * key for as long as answers are remembered. */
+/* Returns whether another host may have the answer. */
 static bool may_have_been_made(const struct placing *w)
 {
-	return w->what.only_asks ||
-	       (w->key && loop_now_ms(w->peers->loop) - w->peers->changed_ms < IDEM_KEPT_MS);
+	const struct request *r = w->op.arg;
+
+	return w->what.only_asks || (w->key && !is_first(r->req));
 }
 
 static void step(struct placing *w)

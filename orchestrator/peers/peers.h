@@ -71,9 +71,9 @@ bool peers_place(struct peers *p, struct request *r, const struct peers_create *
 /* Sends a create to the one host that can make the sandbox, since it has `id`; NULL: as in
  * peers_serve. */
 void peers_send(struct peers *p, struct request *r, const char *id, const struct fleet_host *host);
-/* Returns the host that decides where a create with this Idempotency-Key is made, and remembers the
- * answer; NULL: this one. */
-const struct fleet_host *peers_key_host(struct peers *p, const h2o_iovec_t *key);
+/* Returns the host that finds out whether this create has been made with its Idempotency-Key, and
+ * otherwise decides where it is made; NULL: this one, also for a first attempt. */
+const struct fleet_host *peers_key_host(struct peers *p, const h2o_req_t *req);
 
 /* --- limits of tenants (peer-slots.c) -------------------------------------------------------- */
 

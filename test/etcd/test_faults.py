@@ -110,9 +110,11 @@ class Load:
 
     def ask(self, http: httpx.Client, what: str, path: str, body: dict[str, Any], again: bool) -> Any:
         """Returns the answer, or None. `again`: repeats the request with its key until there is one."""
-        key = {"idempotency-key": uuid.uuid4().hex} if again else {}
+        key = {"idempotency-key": uuid.uuid4().hex, "idempotency-attempt": "first"} if again else {}
         while True:
             answer = self.once(http, what, "POST", path, json=body, headers=key)
+            if answer is None or answer.status_code != 503:  # it may have had an effect
+                key.pop("idempotency-attempt", None)
             if answer is not None and answer.status_code in GOOD:
                 return answer.json() if again else answer
             if not again or (what == "fork" and answer is not None and self.is_dead(answer)):

@@ -14,7 +14,7 @@ import pytest
 
 from conftest import Service, made, refused
 from fleet import CELL, Fleet, Liar, read_head
-from test_clock import Clock, clock  # noqa: F401
+from test_clock import Clock, clock, turns  # noqa: F401
 
 ONE, TWO, THREE, LIAR = 17, 18, 19, 20
 WARM = "0 0 9 9 9 9 9 9 9 9"  # of a host that is empty and has all that anybody may want
@@ -40,6 +40,9 @@ def host_of(fleet: Fleet, path: str) -> int:
     place = fleet.place(path[-36:])
     assert place and place[0] == CELL
     return place[1]
+
+
+FIRST = {"idempotency-attempt": "first"}
 
 
 def create(http: httpx.Client, key: str, **more: str) -> httpx.Response:
@@ -382,6 +385,36 @@ def test_key_is_known_after_a_restart(fleet: Fleet, restarted: int) -> None:
         assert create(two, key, **{"idempotent-replay": "only"}).json()["id"] == answer["id"]
         assert create(one, key).json()["id"] == create(two, key).json()["id"] == answer["id"]
     assert len(two.get("/v1/sandboxes").json()) == 3
+
+
+def test_first_attempt_waits_for_no_host_that_is_away(fleet: Fleet) -> None:
+    with fleet.start(ONE, others=(LIAR,)).client() as http:
+        for key in (fleet.request_key(ONE), fleet.request_key(LIAR)):
+            made = create(http, key, **FIRST)
+            assert made.status_code == 201, made.text
+            assert create(http, key, **FIRST).text == made.text
+        refused(create(http, key), 503, "host_unreachable")
+        assert len(http.get("/v1/sandboxes").json()) == 2
+
+
+@pytest.mark.parametrize("decides", [ONE, TWO])
+def test_repetition_finds_what_the_first_attempt_made(clock: Clock, fleet: Fleet, decides: int) -> None:  # noqa: F811
+    """However long the hosts know each other."""
+    one, two = pair(fleet)
+    clock.move(monotonic_s=3700)
+    for host in (ONE, TWO):
+        turns(fleet.services[host])
+    key = fleet.request_key(decides)
+    answers = [create(one, key, **FIRST), create(two, key), create(one, key)]
+    assert {(answer.status_code, answer.text) for answer in answers} == {(201, answers[0].text)}
+    assert len(two.get("/v1/sandboxes").json()) == 1
+
+
+def test_first_attempt_stays_with_hosts_that_a_repetition_asks(fleet: Fleet) -> None:
+    with fleet.start(ONE, others=tuple(range(30, 50))).client() as http:
+        key = next(key for key in iter(fleet.request_key, "") if ONE not in fleet.homes(key)[:8])
+        refused(create(http, key, **FIRST), 503, "no_capacity")
+        assert fleet.services[ONE].metrics()["ramet_sandboxes"] == 0
 
 
 def test_key_is_not_used_while_its_answer_may_be_out_of_reach(fleet: Fleet) -> None:

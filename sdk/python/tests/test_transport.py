@@ -146,6 +146,23 @@ def test_each_create_has_a_unique_idempotency_key(waits: list[float]) -> None:
     assert all(re.fullmatch("[!-~]{1,255}", key or "") for key in keys)
 
 
+def test_attempt_is_the_first_until_one_may_have_had_an_effect(waits: list[float]) -> None:
+    refusals = refusal(503, "1"), refusal(429, "1")
+    service = Service(*refusals, BROKEN, refusal(503, "1"), good())
+    client = service.client()
+    Sandbox(client=client)
+    client.create_sandbox(idempotency_key="mine")
+    sent = [request.headers.get("idempotency-attempt") for request in service.requests]
+    assert sent == ["first"] * 3 + [None] * 3
+
+
+def test_refusal_of_a_proxy_leaves_no_first_attempt(waits: list[float]) -> None:
+    service = Service(httpx.Response(503, headers={"retry-after": "1"}), good())
+    Sandbox(client=service.client())
+    sent = [request.headers.get("idempotency-attempt") for request in service.requests]
+    assert sent == ["first", None]
+
+
 def test_create_in_flight_is_waited_for(waits: list[float]) -> None:
     service = Service(BROKEN, refusal(409, "1", "idempotency_key_in_use"), good())
     assert service.client().create_sandbox().id == SBX

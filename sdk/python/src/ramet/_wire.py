@@ -129,9 +129,18 @@ def checked_key(key: str) -> str:
     )
 
 
+# Says that no earlier request with the same Idempotency-Key can have had an effect.
+FIRST = "idempotency-attempt"
+
+
 def new_key() -> str:
     """Returns a unique value for an Idempotency-Key."""
     return str(uuid.uuid4())
+
+
+def had_no_effect(failed: RametError) -> bool:
+    """Returns whether the service says that it did nothing; a proxy's refusal has no code."""
+    return failed.status in (429, 503) and failed.retry_after is not None and bool(failed.code)
 
 
 def wait_before_retry(failed: RametError, method: str, keyed: bool, tries: int) -> float | None:

@@ -293,7 +293,7 @@ class Client:
         """
         used = key or new_key()
         try:
-            return self._http.json("POST", path, body, at_least_s, key=used)
+            return self._http.json("POST", path, body, at_least_s, key=used, new=key is None)
         except (*Cancelled, ConnectionFailed):
             if key is None:
                 finish(lambda: self._undo(path, body, undo, used))

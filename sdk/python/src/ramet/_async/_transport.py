@@ -17,10 +17,12 @@ from ramet._async._nearest import nearest
 from ramet._async._upgrade import Connection, connect_upgraded
 from ramet._wire import (
     DEFAULT_HOST as DEFAULT_HOST,
+    FIRST,
     Traceparent,
     answer_error,
     checked_key,
     checked_url,
+    had_no_effect,
     http_context,
     json_bytes as json_bytes,
     new_key as new_key,
@@ -94,18 +96,21 @@ class AsyncTransport:
         at_least_s: float = 0,
         *,
         key: str | None = None,
+        new: bool = False,
         retry: bool = True,
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
         """Sends a request with a JSON body or none; `at_least_s` is the minimum timeout.
 
-        With `key` the service performs the request once, however often it is sent. `headers`
-        replace those of the pool.
+        With `key` the service performs the request once, however often it is sent. `new`: nothing
+        was sent with the key before. `headers` replace those of the pool.
         """
         what = _of_json(body)
         what["headers"] |= headers or {}
         if key:
             what["headers"]["idempotency-key"] = key
+        if new:
+            what["headers"][FIRST] = "first"
         return await self._send(method, path, self._limits(at_least_s), what, retry=retry)
 
     async def send_bytes(
@@ -134,9 +139,10 @@ class AsyncTransport:
         at_least_s: float = 0,
         *,
         key: str | None = None,
+        new: bool = False,
     ) -> Any:
         """Sends a request like `request`, and returns the answer's JSON."""
-        response = await self.request(method, path, body, at_least_s, key=key)
+        response = await self.request(method, path, body, at_least_s, key=key, new=new)
         return _json_of(response, method, path)
 
     async def brief(
@@ -259,6 +265,8 @@ class AsyncTransport:
                 return await self._send_once(method, path, timeout, what, stream)
             except RametError as failed:
                 wait = wait_before_retry(failed, method, keyed, tries)
+                if not had_no_effect(failed):
+                    what["headers"].pop(FIRST, None)
                 if wait is None or wait > left or time.monotonic() + wait > until:
                     raise
             left, tries = left - wait, tries + 1

@@ -303,7 +303,7 @@ class AsyncClient:
         """
         used = key or new_key()
         try:
-            return await self._http.json("POST", path, body, at_least_s, key=used)
+            return await self._http.json("POST", path, body, at_least_s, key=used, new=key is None)
         except (*Cancelled, ConnectionFailed):
             if key is None:
                 await finish(lambda: self._undo(path, body, undo, used))
