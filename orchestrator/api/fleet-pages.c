@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Lists over all hosts of a fleet: the entries of the host with the lowest number, then those of
- * the next one. This host gathers its own entries and asks the others for theirs, one after
- * another, a part at a time. A page is gathered before it is sent, because its head has the cursor
- * and the hosts that are missing, so it ends at PAGE_SIZE; a whole list is sent in chunks.
+ * the next one. This host gathers its own entries and asks the others for theirs, a part at a time.
+ * It asks some of the hosts that come next, too, so that it does not wait for one after another. A
+ * page is gathered before it is sent, because its head has the cursor and the hosts that are
+ * missing, so it ends at PAGE_SIZE; a whole list is sent in chunks.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,23 +21,24 @@
 #include "orchestrator/peers/peers.h"
 
 #define PAGE_SIZE     (256u << 10)
-#define CHUNK_SIZE    (64u << 10) /* bytes of a whole list that are sent at a time */
-#define PARTS_MAX     64	  /* maximum of parts in a page */
-#define PAGE_MS	      5000	  /* time to gather a page, which then ends where it is */
-#define SILENT_MS     5000	  /* time that a whole list may wait for hosts that don't answer */
-#define EMPTY_MAX     1000	  /* maximum of parts in a row, from one host, without entries */
-#define MISSING_NAMES 50	  /* maximum of missing hosts that the answer names */
+#define CHUNK_SIZE    (64u << 10) /* of a whole list */
+#define PARTS_MAX     64	  /* that a page consists of */
+#define PAGE_MS	      5000	  /* for a page, after which it ends where it is */
+#define SILENT_MS     5000	  /* that a whole list waits for hosts that then don't answer */
+#define PAGE_HOSTS    4 /* that a page asks at once until it is known to have entries of several */
+#define EMPTY_MAX     1000 /* parts of a host in a row that have no entries */
+#define MISSING_NAMES 50   /* that the answer has */
 
 struct fleet_pages {
-	size_t limit;		    /* SIZE_MAX: the whole list is sent */
-	uint32_t host;		    /* the host whose entries after `after` come next */
-	struct list_position after; /* zeroed: before the host's first entry */
-	/* `empty`: parts in a row without entries, from the present host. */
-	unsigned parts, empty;
-	/* `silent_ms`: time waited for hosts that did not answer. */
-	uint64_t began_ms, asked_ms, silent_ms;
-	struct text missing; /* uint32_t: the hosts that are left out */
-	bool sending;	     /* a chunk that the client has not taken yet */
+	size_t limit;				/* SIZE_MAX: the whole list is sent */
+	uint32_t host;				/* whose entries after `after` come next */
+	struct list_position after;		/* zeroed: before the first one */
+	unsigned parts, empty;			/* empty: of the present host, in a row */
+	bool passed;				/* the present host is not the first one */
+	bool waiting;				/* for the present host, since waits_ms */
+	uint64_t began_ms, waits_ms, silent_ms; /* silent_ms: waited for hosts in vain */
+	struct text missing;			/* uint32_t: the hosts that are left out */
+	bool sending;				/* a chunk that the client has not taken yet */
 };
 
 static struct fleet_pages *fleet_of(const struct request *r)
@@ -59,6 +61,12 @@ static void move_to(struct fleet_pages *w, uint32_t host)
 	w->host = host;
 	w->after = (struct list_position){0};
 	w->empty = 0;
+}
+
+static void move_on(struct fleet_pages *w)
+{
+	w->passed = true;
+	move_to(w, w->host + 1);
 }
 
 static void go_on(struct request *r);
@@ -126,11 +134,12 @@ static void leave_out(struct request *r)
 {
 	struct fleet_pages *w = fleet_of(r);
 
-	if (r->started) /* too late to name the host to the client */
+	peers_forget(r, w->host);
+	if (r->started) /* the client can't be told any more */
 		stream_end(r, true);
 	else
 		note_missing(w, w->host);
-	move_to(w, w->host + 1);
+	move_on(w);
 }
 
 /* Names the hosts that will not be asked, before the head of a whole list is sent. */
@@ -140,7 +149,7 @@ static void leave_out_silent(struct request *r)
 
 	for (size_t i = 0; i < t->n; i++)
 		if (t->hosts[i].number >= fleet_of(r)->host && &t->hosts[i] != t->self &&
-		    peers_is_silent(r->api->peers, t->hosts[i].number))
+		    peers_is_silent(r->api->peers, r, t->hosts[i].number))
 			note_missing(fleet_of(r), t->hosts[i].number);
 }
 
@@ -176,7 +185,7 @@ static void on_gathered_here(struct request *r)
 	struct fleet_pages *w = fleet_of(r);
 
 	if (!pages_part_end(r, &w->after))
-		move_to(w, w->host + 1);
+		move_on(w);
 	go_on(r);
 }
 
@@ -196,9 +205,10 @@ struct part {
 static const struct json_field part_field =
 	JSON_FIELD(struct part, entries, "entries", JSON_OBJECTS, .max = PAGE_MAX);
 
-/* Adds the entries of another host. Returns false, with none added, if they are malformed or too
- * many. */
-static bool add_entries(struct request *r, const struct peers_part *part)
+enum taken { TAKEN, MALFORMED, TOO_MANY };
+
+/* Adds the entries of another host: all or none. */
+static enum taken add_entries(struct request *r, const struct peers_part *part)
 {
 	struct part read = {0};
 	struct text text = {0};
@@ -211,20 +221,21 @@ static bool add_entries(struct request *r, const struct peers_part *part)
 	int ret = json_read(text.p, text.len, &part_field, 1, &read, &e);
 	text_free(&text);
 	if (ret < 0)
-		return false;
+		return MALFORMED;
 	while (read.entries && read.entries[n])
 		n++;
-	const bool good = n <= part_limit(r);
-	for (size_t i = 0; good && i < n; i++) {
+	const bool fits = n <= part_limit(r);
+	for (size_t i = 0; fits && i < n; i++) {
 		pages_comma(r);
 		text_puts(&r->out, read.entries[i]);
 	}
 	json_free(&part_field, 1, &read);
 	fleet_of(r)->empty = n ? 0 : fleet_of(r)->empty + 1;
-	return good;
+	return fits ? TAKEN : n <= part->limit ? TOO_MANY : MALFORMED;
 }
 
-static bool take(struct request *r, const struct peers_part *part)
+/* TOO_MANY: the host was asked when the page had room for more. */
+static enum taken take(struct request *r, const struct peers_part *part)
 {
 	const enum list_kind kind = pages_of(r)->list.kind;
 	struct fleet_pages *w = fleet_of(r);
@@ -235,52 +246,56 @@ static bool take(struct request *r, const struct peers_part *part)
 	if (part->next[0]) {
 		if (cursor_read(part->next, page_letter(kind, false), key, sizeof(key), &e) !=
 		    (int)sizeof(key))
-			return false;
+			return MALFORMED;
 		page_key_write(before, &w->after);
 		if (memcmp(key, before, sizeof(key)) <= 0)
-			return false; /* the list would never end */
+			return MALFORMED; /* it would never end */
 		page_key_read(&next, kind, key);
 	}
-	if (!add_entries(r, part) || w->empty > EMPTY_MAX)
-		return false;
-	if (part->next[0])
+	const enum taken taken = add_entries(r, part);
+	if (taken != TAKEN || w->empty > EMPTY_MAX)
+		return taken == TOO_MANY ? TOO_MANY : MALFORMED;
+	const bool more = part->next[0];
+	peers_forget(r, w->host);
+	if (more)
 		w->after = next;
 	else
-		move_to(w, w->host + 1);
-	return true;
+		move_on(w);
+	return TAKEN;
 }
 
-static void on_part(struct request *r, const struct peers_part *part)
+static void on_part(struct request *r)
 {
-	struct fleet_pages *w = fleet_of(r);
-
-	if (!part || !take(r, part)) {
-		w->silent_ms += loop_now_ms(r->loop) - w->asked_ms;
-		leave_out(r);
-	}
-	if (!r->ended)
+	if (fleet_of(r)->waiting)
 		go_on(r);
 }
 
-/* Asks the host for the next part. Returns false if that is not possible. */
-static bool ask(struct request *r, const struct fleet_host *host)
+/* Asks for the host's entries behind `after`. */
+static void ask(struct request *r, const struct fleet_host *host, const struct list_position *after)
 {
 	static const char *const own[] = {"limit", "cursor"};
 	const enum list_kind kind = pages_of(r)->list.kind;
 	const h2o_iovec_t url = r->req->input.path;
-	struct fleet_pages *w = fleet_of(r);
 	char cursor[CURSOR_TEXT_MAX + 1];
 	uint8_t key[PAGE_KEY_LEN];
 	struct text path = {0};
 
-	page_key_write(key, &w->after);
+	page_key_write(key, after);
 	cursor_write(cursor, page_letter(kind, false), key, sizeof(key));
 	text_printf(&path, "%s?limit=%zu&cursor=%s", r->route->pattern, part_limit(r), cursor);
 	query_without(&path, url.base, url.len, own, 2);
-	w->asked_ms = loop_now_ms(r->loop);
-	bool asked = peers_ask(r->api->peers, r, host, &path, on_part);
+	peers_ask(r->api->peers, r, host, &path, part_limit(r), on_part);
 	text_free(&path);
-	return asked;
+}
+
+/* Returns the first host from `number` on that is not lost, with its sandboxes. NULL: none. */
+static const struct fleet_host *host_from(const struct fleet_table *t, uint32_t number)
+{
+	for (size_t i = 0; i < t->n; i++)
+		if (t->hosts[i].number >= number &&
+		    (&t->hosts[i] == t->self || !fleet_is_lost(&t->hosts[i], realtime_ms() / 1000)))
+			return &t->hosts[i];
+	return NULL;
 }
 
 /* --- the answer ----------------------------------------------------------------------------- */
@@ -288,6 +303,7 @@ static bool ask(struct request *r, const struct fleet_host *host)
 /* Ends the answer. `more`: entries may follow the page. */
 static void end(struct request *r, bool more)
 {
+	request_leave_call(r); /* more hosts may be asked */
 	if (!r->started && !answer_has_room(r, r->out.len))
 		return;
 	text_puts(&r->out, pages_of(r)->n ? "]\n" : "[]\n");
@@ -341,14 +357,53 @@ static bool is_over(const struct request *r)
 		loop_now_ms(r->loop) - w->began_ms >= PAGE_MS);
 }
 
-/* Returns the first host from `number` on that is not lost, with its sandboxes. NULL: none. */
-static const struct fleet_host *host_from(const struct fleet_table *t, uint32_t number)
+/* Asks the present host and those that come next, unless they are asked already. */
+static void ask_ahead(struct request *r)
 {
-	for (size_t i = 0; i < t->n; i++)
-		if (t->hosts[i].number >= number &&
-		    (&t->hosts[i] == t->self || !fleet_is_lost(&t->hosts[i], realtime_ms() / 1000)))
-			return &t->hosts[i];
-	return NULL;
+	static const struct list_position beginning;
+	struct fleet_pages *w = fleet_of(r);
+	const struct fleet_table *t = table_of(r);
+	unsigned left = is_whole(r) || w->passed ? PEERS_PARTS : PAGE_HOSTS;
+
+	for (const struct fleet_host *host = host_from(t, w->host); host && left;
+	     host = host_from(t, host->number + 1)) {
+		if (host == t->self || is_missing(w, host->number) ||
+		    peers_is_silent(r->api->peers, r, host->number))
+			continue;
+		left--;
+		if (!peers_is_asked(r, host->number))
+			ask(r, host, host->number == w->host ? &w->after : &beginning);
+	}
+}
+
+/* Takes the part of the present host, which is another one. Returns false while it is missing. */
+static bool take_next(struct request *r)
+{
+	struct fleet_pages *w = fleet_of(r);
+	const struct peers_part *part = NULL;
+	const uint64_t now_ms = loop_now_ms(r->loop);
+
+	if (peers_is_asked(r, w->host) ||
+	    (w->silent_ms < SILENT_MS && !peers_is_silent(r->api->peers, r, w->host))) {
+		ask_ahead(r);
+		if (!peers_part(r, w->host, &part)) {
+			w->waits_ms = w->waiting ? w->waits_ms : now_ms;
+			w->waiting = true;
+			return false;
+		}
+	}
+	const enum taken taken = part ? take(r, part) : MALFORMED;
+	if (taken == TOO_MANY) {
+		peers_forget(r, w->host);
+		return true;
+	}
+	w->parts++;
+	if (taken == MALFORMED) {
+		w->silent_ms += w->waiting ? now_ms - w->waits_ms : 0;
+		leave_out(r);
+	}
+	w->waiting = false;
+	return true;
 }
 
 /* Takes the next steps, until one has to wait or the answer is over. */
@@ -375,15 +430,10 @@ static void go_on(struct request *r)
 			gather_here(r);
 			return;
 		}
-		if (is_missing(w, host->number)) {
-			move_to(w, host->number + 1);
-			continue;
-		}
-		w->parts++;
-		if (w->silent_ms < SILENT_MS && !peers_is_silent(r->api->peers, host->number) &&
-		    ask(r, host))
+		if (is_missing(w, host->number))
+			move_on(w);
+		else if (!take_next(r))
 			return;
-		leave_out(r);
 	}
 }
 

@@ -26,7 +26,8 @@ struct peers {
 	 * oldest entry is replaced. */
 	struct {
 		uint32_t number;
-		uint64_t until_ms;
+		bool for_all; /* tenants; otherwise for one */
+		uint64_t tenant, until_ms;
 	} silent[PEERS_SILENT_MAX];
 	size_t next_silent;
 	struct peer_slots *slots;   /* allowances of tenants (peer-slots.h) */
@@ -74,7 +75,7 @@ struct peer_call {
 	struct op *link; /* NULL: not under way */
 	struct text ask, in, body;
 	struct port_answer answer;
-	bool has_head;
+	bool connected, has_head;
 	struct loop_timer limit;
 	char host[FLEET_NAME_MAX + 1];
 	peer_call_fn *done;

@@ -109,6 +109,7 @@ static void on_connected(void *arg)
 {
 	struct peer_call *call = arg;
 
+	call->connected = true;
 	peer_link_send(call->link, call->ask.p, call->ask.len);
 }
 

@@ -1,53 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Asks other hosts for parts of lists, which this host puts together. */
+/* Asks other hosts for parts of lists, some at a time, which this host puts together. */
 #include <string.h>
 
+#include "orchestrator/fleet/load.h"
 #include "orchestrator/peers/internal.h"
 
 #define ASK_MS	  1000 /* time for the whole answer */
 #define SILENT_MS 5000 /* how long a host that did not answer is left alone */
 
 struct asking {
-	struct op op;
-	struct peers *peers;
-	struct peer_call call;
+	struct parts *parts;
+	bool used;	 /* false: the rest means nothing */
 	uint32_t number; /* of the host */
-	peers_part_fn *fn;
+	bool answered, good;
+	struct peers_part part;
+	struct peer_call call; /* with the body of `part` */
 };
 
-static struct asking *asking_of(const struct op *op)
+/* The parts of one list that were asked for. */
+struct parts {
+	struct op op;
+	struct peers *peers;
+	void (*fn)(struct request *r);
+	struct asking at[PEERS_PARTS];
+};
+
+static struct parts *parts_of(const struct op *op)
 {
-	return container_of(op, struct asking, op);
+	return container_of(op, struct parts, op);
 }
 
 static void put_away(struct op *op)
 {
-	peer_call_end(&asking_of(op)->call);
+	for (size_t i = 0; i < PEERS_PARTS; i++)
+		peer_call_end(&parts_of(op)->at[i].call);
 }
 
-/* Its end is reported by on_answer. */
+/* Answers are reported by on_answer. */
 static const struct op_methods ops = {
-	.size = sizeof(struct asking),
+	.size = sizeof(struct parts),
 	.passive = true,
 	.put_away = put_away,
 	.abandon = op_free,
 };
 
-bool peers_is_silent(const struct peers *p, uint32_t number)
+/* --- hosts that did not answer -------------------------------------------------------------- */
+
+static uint64_t tenant_hash(const struct request *r)
 {
+	return r->tenant ? load_hash(r->tenant, strlen(r->tenant)) : 0;
+}
+
+bool peers_is_silent(const struct peers *p, const struct request *r, uint32_t number)
+{
+	const uint64_t now_ms = loop_now_ms(p->loop), tenant = tenant_hash(r);
+
 	for (size_t i = 0; i < PEERS_SILENT_MAX; i++)
-		if (p->silent[i].number == number && p->silent[i].until_ms > loop_now_ms(p->loop))
+		if (p->silent[i].number == number && p->silent[i].until_ms > now_ms &&
+		    (p->silent[i].for_all || p->silent[i].tenant == tenant))
 			return true;
 	return false;
 }
 
-static void note_silent(struct peers *p, uint32_t number)
+/* A host that takes connections may be slow for this tenant only, which has much. */
+static void note_silent(struct peers *p, const struct request *r, const struct asking *a)
 {
 	const size_t at = p->next_silent++ % PEERS_SILENT_MAX;
 
-	p->silent[at].number = number;
+	p->silent[at].number = a->number;
+	p->silent[at].tenant = tenant_hash(r);
+	p->silent[at].for_all = !a->call.connected;
 	p->silent[at].until_ms = loop_now_ms(p->loop) + SILENT_MS;
 }
+
+/* --- answers -------------------------------------------------------------------------------- */
 
 /* Returns false for a cursor that is too long. */
 static bool take_next(struct peers_part *part, const struct port_answer *a)
@@ -68,37 +94,84 @@ static bool take_next(struct peers_part *part, const struct port_answer *a)
 static void on_answer(struct peer_call *call, const struct failure *f)
 {
 	struct asking *a = call->arg;
-	struct request *r = a->op.arg;
-	struct peers_part part = {.body = call->body.p, .len = call->body.len};
+	struct peers *p = a->parts->peers;
+	struct request *r = a->parts->op.arg;
 
 	if (f) {
 		log_warn("a list goes on without host %s: %s", call->host, f->text);
-		note_silent(a->peers, a->number);
+		note_silent(p, r, a);
 	} else {
-		peers_heard(a->peers, a->number, &call->answer);
+		peers_heard(p, a->number, &call->answer);
 	}
-	bool good = !f && call->answer.status == 200 && take_next(&part, &call->answer);
-	if (request_called(r))
-		a->fn(r, good ? &part : NULL);
-	op_free(&a->op);
+	a->part.body = call->body.p;
+	a->part.len = call->body.len;
+	a->answered = true;
+	a->good = !f && call->answer.status == 200 && take_next(&a->part, &call->answer);
+	a->parts->fn(r);
+}
+
+/* --- questions ------------------------------------------------------------------------------ */
+
+static struct asking *find(struct parts *w, uint32_t number)
+{
+	for (size_t i = 0; i < PEERS_PARTS; i++)
+		if (w->at[i].used && w->at[i].number == number)
+			return &w->at[i];
+	return NULL;
+}
+
+static struct parts *begin(struct peers *p, struct request *r, void (*fn)(struct request *r))
+{
+	struct parts *w = parts_of(op_new(r->service, &ops, r));
+
+	w->peers = p;
+	w->fn = fn;
+	request_ref(r);
+	r->op = &w->op;
+	return w;
 }
 
 bool peers_ask(struct peers *p, struct request *r, const struct fleet_host *host,
-	       const struct text *path, peers_part_fn *fn)
+	       const struct text *path, size_t limit, void (*fn)(struct request *r))
 {
 	struct peer_asked asked = {.host = host, .what = "a part of the list", .limit_ms = ASK_MS};
+	struct parts *w = r->op ? parts_of(r->op) : begin(p, r, fn);
+	struct asking *a = w->at;
 
-	if (!peer_head_get(&asked.text, r, path)) {
+	while (a < w->at + PEERS_PARTS && a->used)
+		a++;
+	if (a == w->at + PEERS_PARTS || !peer_head_get(&asked.text, r, path)) {
 		text_free(&asked.text);
 		return false;
 	}
-	struct op *op = op_new(r->service, &ops, r);
-	struct asking *a = asking_of(op);
-	a->peers = p;
+	a->parts = w;
+	a->used = true;
+	a->answered = false;
 	a->number = host->number;
-	a->fn = fn;
-	request_ref(r);
-	r->op = op;
+	a->part = (struct peers_part){.limit = limit};
 	peer_call_start(p, &a->call, r->service, &asked, on_answer, a);
 	return true;
+}
+
+bool peers_is_asked(const struct request *r, uint32_t number)
+{
+	return r->op && find(parts_of(r->op), number);
+}
+
+bool peers_part(const struct request *r, uint32_t number, const struct peers_part **part)
+{
+	const struct asking *a = r->op ? find(parts_of(r->op), number) : NULL;
+
+	*part = a && a->good ? &a->part : NULL;
+	return !a || a->answered;
+}
+
+void peers_forget(const struct request *r, uint32_t number)
+{
+	struct asking *a = r->op ? find(parts_of(r->op), number) : NULL;
+
+	if (!a)
+		return;
+	peer_call_end(&a->call);
+	*a = (struct asking){0};
 }

@@ -29,21 +29,28 @@ void peers_serve(struct peers *p, struct request *r, const char *id, const struc
 
 /* --- lists (peer-part.c) ---------------------------------------------------------------------- */
 
-/* A part of a list, as another host has answered: valid until the callee returns. It is input. */
+#define PEERS_PARTS 16 /* hosts that are asked at a time */
+
+/* A part of a list, as another host has answered. It is input. */
 struct peers_part {
 	const char *body;
 	size_t len;
+	size_t limit;			/* entries that were asked for */
 	char next[CURSOR_TEXT_MAX + 1]; /* cursor of the rest; empty: there is none */
 };
-/* `part` is NULL if the host has given no answer of use. */
-typedef void peers_part_fn(struct request *r, const struct peers_part *part);
-/* Asks the host for the part at `path` on behalf of r's client, whose key the host checks. The host
- * has a second to answer. Returns false when the client's query can't be passed on. */
+/* Asks the host for the part at `path` on behalf of r's client, whose key the host checks. It has a
+ * second. `fn` is called after each answer, until r->op is left. Returns false when the client's
+ * query can't be passed on, or when too many hosts are asked. */
 bool peers_ask(struct peers *p, struct request *r, const struct fleet_host *host,
-	       const struct text *path, peers_part_fn *fn);
+	       const struct text *path, size_t limit, void (*fn)(struct request *r));
+bool peers_is_asked(const struct request *r, uint32_t number);
+/* Returns false while the host's answer is missing. Otherwise sets *part, which is valid until it
+ * is forgotten; NULL: the host was not asked, or has given no answer of use. */
+bool peers_part(const struct request *r, uint32_t number, const struct peers_part **part);
+void peers_forget(const struct request *r, uint32_t number);
 
-/* Returns whether the host did not answer a moment ago. */
-bool peers_is_silent(const struct peers *p, uint32_t number);
+/* Returns whether the host did not answer a moment ago: anybody, or r's tenant. */
+bool peers_is_silent(const struct peers *p, const struct request *r, uint32_t number);
 
 /* --- loads (peer-loads.c) --------------------------------------------------------------------- */
 
