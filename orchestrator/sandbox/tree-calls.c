@@ -111,11 +111,13 @@ static void on_deleted(void *arg, const struct failure *f)
 static struct sandbox **doomed(struct service *c, const char *tenant, const char *id, size_t *n,
 			       struct failure *f)
 {
-	const struct tree *t = tree_find(c, tenant, id);
+	struct tree *t = tree_find(c, tenant, id);
 	struct sandbox *s = t ? NULL : sandbox_find(c, tenant, id, f);
 
 	if (!t && !s)
 		return NULL;
+	if (t)
+		t->deletes++; /* what starts from a checkpoint or Space is not listed yet */
 	struct sandbox **all = must_alloc(((t ? t->nodes.n : s->tree->nodes.n) + 1) * sizeof(s));
 	*n = 0;
 	for (size_t i = 0; t && i < t->nodes.n; i++)

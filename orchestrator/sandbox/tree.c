@@ -502,6 +502,7 @@ bool tree_claim(struct tree_claim *claim, struct failure *f)
 	}
 	tree_hold(t);
 	claim->held = true;
+	claim->deletes = t->deletes;
 	if (claim->node)
 		claim->node->claims++;
 	if (fits) {
@@ -512,6 +513,14 @@ bool tree_claim(struct tree_claim *claim, struct failure *f)
 		schedule_pump(t);
 	}
 	return true;
+}
+
+bool tree_claim_stands(const struct tree_claim *claim, struct failure *f)
+{
+	if (!claim->held || claim->deletes == claim->tree->deletes)
+		return true;
+	failure_set(f, FAIL_DELETED, 0, "tree %s was deleted meanwhile", claim->tree->root);
+	return false;
 }
 
 void tree_claim_again(struct tree_claim *claim)

@@ -24,17 +24,17 @@ struct tree {
 	char root[SANDBOX_ID_LEN + 1];
 	bool limited; /* has a budget, and a row in the catalogue */
 	struct tree_budget budget;
-	/* When the root was created; without a budget, the oldest known sandbox. */
-	int64_t created_at_ms;
-	uint64_t began_ms;    /* the same, by the boot-time clock; may have wrapped around */
-	struct roster nodes;  /* living sandboxes */
-	uint64_t ram_mib;     /* of living sandboxes */
-	uint64_t vcpus;	      /* of living sandboxes */
-	size_t coming;	      /* sandboxes that were granted to claims and are not listed yet */
-	uint64_t coming_mib;  /* RAM of these */
-	uint64_t spent_ms;    /* CPU time of VMs that have ended */
-	struct list claims;   /* waiting ones, in order */
-	struct deferred pump; /* grants claims */
+	int64_t created_at_ms; /* of the root; without a budget, of the oldest known sandbox */
+	uint64_t began_ms;     /* the same, by the boot-time clock; may have wrapped around */
+	struct roster nodes;   /* living sandboxes */
+	uint64_t ram_mib;      /* of living sandboxes */
+	uint64_t vcpus;	       /* of living sandboxes */
+	size_t coming;	       /* sandboxes that were granted to claims and are not listed yet */
+	uint64_t coming_mib;   /* RAM of these */
+	uint64_t spent_ms;     /* CPU time of VMs that have ended */
+	unsigned deletes;      /* how often all sandboxes were deleted at once */
+	struct list claims;    /* waiting ones, in order */
+	struct deferred pump;  /* grants claims */
 	struct loop_timer check;
 };
 
@@ -96,12 +96,16 @@ struct tree_claim {
 	void *arg;
 	struct list link; /* on tree->claims while it waits */
 	bool held, granted;
-	bool freezing; /* waits for the claimant's freeze */
+	unsigned deletes; /* of the tree, when the claim was made */
+	bool freezing;	  /* waits for the claimant's freeze */
 };
 /* Returns false, with *f filled, if the claim is refused. Else it is granted at once, or it waits
  * and claimant->granted is called later, never from inside this call. */
 bool tree_claim(struct tree_claim *claim, struct failure *f);
-/* Notes that a freeze for the claim is over. */
+/* Returns false, with *f filled, if the tree was deleted since the claim was made: its sandboxes
+ * must not come into being. */
+bool tree_claim_stands(const struct tree_claim *claim, struct failure *f);
+/* Tells that a freeze for the claim is over. */
 void tree_claim_again(struct tree_claim *claim);
 /* Gives back what was granted, or stops waiting. Does nothing for a claim that was never made. */
 void tree_claim_drop(struct tree_claim *claim);

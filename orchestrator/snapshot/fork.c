@@ -185,6 +185,10 @@ static void complete(struct fork *fork)
 	struct failure f;
 	struct err e;
 
+	if (!tree_claim_stands(&fork->claim, &f)) {
+		fork_fail(fork, &f);
+		return;
+	}
 	if (must_close(fork)) {
 		close_first(fork);
 		return;

@@ -178,7 +178,9 @@ static void complete(struct resume *r, struct vm_bringup *warm)
 	struct err e;
 
 	failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
-	if (s) {
+	if (s && !tree_claim_stands(&r->claim, &f)) {
+		sandbox_free(s);
+	} else if (s) {
 		sandbox_note_vm(s, &ready);
 		begin_history(s, r->space);
 		struct store_sandbox row = sandbox_row(s);

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
 import httpx
@@ -170,6 +171,28 @@ def test_delete_ends_a_subtree_then_all(client: httpx.Client) -> None:
     client.delete(root)
     assert client.delete("/v1/trees/" + root[-36:]).status_code == 204
     refused(client.get(second), 404, "not_found")
+
+
+@pytest.mark.parametrize("route", ["create", "fork", "fork_space", "resume"])
+def test_delete_ends_what_is_being_started(server: Service, client: httpx.Client, route: str) -> None:
+    root = made(client)
+    checkpoint = client.post(root + "/checkpoints", json={}).json()["id"]
+    space = client.post(root + "/freeze", json={}).json()["space_id"]
+    path, body = {
+        "create": ("/v1/sandboxes", {"checkpoint": checkpoint}),
+        "fork": (f"/v1/checkpoints/{checkpoint}/fork", {"n": 2}),
+        "fork_space": (f"/v1/spaces/{space}/fork", {"n": 1}),
+        "resume": (f"/v1/spaces/{space}/resume", {}),
+    }[route]
+    server.tell("fault seed_wait 1")
+    with ThreadPoolExecutor(1) as beside:
+        start = beside.submit(client.post, path, json=body)
+        server.until_waiting(1)
+        assert client.delete("/v1/trees/" + root[-36:]).status_code == 204
+        server.go()
+        assert root[-36:] in refused(start.result(), 404, "deleted")
+    assert client.get("/v1/sandboxes").json() == []
+    assert client.post(path, json=body).status_code in (200, 201)  # Spaces and checkpoints stay
 
 
 def test_freezing_needs_a_tier_that_permits_it(start: Callable[..., Service]) -> None:
