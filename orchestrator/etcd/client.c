@@ -27,7 +27,8 @@ struct transfer {
 
 struct etcd {
 	struct etcd_options o;
-	size_t n, at; /* number of members, index of the one in use */
+	size_t n, at; /* number of members, the one in use */
+	size_t step;  /* from a member that fails to the next */
 	CURLM *multi;
 	struct curl_slist *headers;
 	struct transfer call, watch;
@@ -209,7 +210,7 @@ int etcd_call(struct etcd *c, const char *path, const struct text *body, struct 
 		if (ret != -EAGAIN)
 			return ret;
 		etcd_unwatch(c);
-		c->at = (c->at + 1) % c->n;
+		c->at = (c->at + c->step) % c->n;
 	}
 	return ret;
 }
@@ -305,9 +306,10 @@ int etcd_new(struct etcd **out, const struct etcd_options *options, struct err *
 		etcd_free(c);
 		return ret;
 	}
-	/* A random member first, so that the hosts spread over the members. */
+	/* So that the hosts spread over the members, also those of a member that fails. */
 	random_bytes(&chance, sizeof(chance));
 	c->at = c->n ? chance % c->n : 0;
+	c->step = chance >> 31 ? 1 : c->n - 1;
 	*out = c;
 	return 0;
 }

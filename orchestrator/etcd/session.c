@@ -22,13 +22,20 @@
 #define SAY_AGAIN_MS   60000
 #define PATH_ROOM      512
 #define KEY_ROOM       64
-#define PUTS_MAX       64 /* keys in one turn, so that the lease is kept alive in time */
-#define PUT_TRIES      8  /* attempts to put a key that other hosts change at the same time */
+#define WRITE_MS       250 /* from one table to the next: while many hosts join, each is a change */
+#define PUTS_MAX       64  /* keys in one turn, so that the tables are written meanwhile */
+#define PUT_TRIES      8   /* of a key that others change at the same time */
 
 /* A file that this program writes, and replaces when its text changes. */
 struct table {
 	const char *name;
 	struct text text; /* as it is in the file */
+};
+
+/* A list that is being read, in several answers. */
+struct listing {
+	int64_t at;		     /* the revision; 0: it has not begun */
+	char last[ETCD_KEY_MAX + 2]; /* the last key, and then the least one after it */
 };
 
 struct session {
@@ -40,12 +47,12 @@ struct session {
 	struct view *view;
 	char own[KEY_ROOM], fleet[KEY_ROOM], from[KEY_ROOM], to[KEY_ROOM]; /* keys */
 	int64_t lease;							   /* 0: none */
-	bool joined; /* this host's card is in etcd, under the lease */
-	/* The view has all changes up to this one; 0: all keys must be read. */
-	int64_t revision;
-	/* Newer changes than this revision are read as they are made. */
-	int64_t live;
+	bool joined;	  /* the own card is in etcd, under the lease */
+	int64_t revision; /* up to which the view is complete; 0: it has to be read */
+	struct listing listing;
+	int64_t live;		  /* changes after this revision happen now */
 	uint64_t keepalive_at_ms; /* on the boot-time clock */
+	bool kept;		  /* the last attempt to keep the lease alive did not fail */
 	uint32_t pause_ms;	  /* after a failure */
 	struct err said;	  /* the last failure that was logged; code 0: all works */
 	uint64_t say_at_ms;	  /* when it is logged again */
@@ -53,6 +60,8 @@ struct session {
 	int offers;   /* an inotify, for the folder that the service writes its keys to; -1: none */
 	bool offered; /* the service's file of keys may have changed */
 	struct table hosts, keys;
+	uint64_t write_at_ms; /* not before that */
+	bool unwritten;	      /* the tables may have changed */
 };
 
 static int64_t now_s(void)
@@ -62,9 +71,9 @@ static int64_t now_s(void)
 
 /* --- calls ------------------------------------------------------------------------------------ */
 
-/* Calls etcd and empties the request. The caller frees the answer. */
-static int call(struct session *s, const char *path, struct text *request, struct text *answer,
-		struct err *e)
+/* Calls etcd, empties the request, and returns the answer, which the caller frees. */
+static int exchange(struct session *s, const char *path, struct text *request, struct text *answer,
+		    struct err *e)
 {
 	int ret = etcd_call(s->etcd, path, request, answer, e);
 
@@ -72,7 +81,96 @@ static int call(struct session *s, const char *path, struct text *request, struc
 	return ret;
 }
 
-/* The present value of a key, from the answer to etcd_put_request. */
+/* --- the lease -------------------------------------------------------------------------------- */
+
+static void lose_lease(struct session *s)
+{
+	s->lease = 0;
+	s->joined = false;
+}
+
+static int take_lease(struct session *s, const struct etcd_lease *lease, struct err *e)
+{
+	if (lease->ttl_s != LEASE_TTL_S)
+		return err_say(e, EPROTO,
+			       "etcd at %s gave a lease of %" PRId64 " s, and %d s were asked for",
+			       etcd_endpoint(s->etcd), lease->ttl_s, LEASE_TTL_S);
+	s->lease = lease->id;
+	s->keepalive_at_ms = boottime_ms() + KEEPALIVE_MS;
+	s->kept = true;
+	return 0;
+}
+
+/* Returns a random time of less than `ms`, so that hosts do not act in step. */
+static uint32_t random_ms(uint32_t ms)
+{
+	uint32_t chance;
+
+	random_bytes(&chance, sizeof(chance));
+	return chance % ms;
+}
+
+static int grant(struct session *s, struct err *e)
+{
+	struct text request = {0}, answer;
+	struct etcd_lease lease;
+
+	etcd_grant_request(&request, LEASE_TTL_S);
+	int ret = exchange(s, "/v3/lease/grant", &request, &answer, e);
+	if (ret < 0)
+		return ret;
+	ret = etcd_grant_read(&lease, answer.p, answer.len, e);
+	text_free(&answer);
+	if (ret == 0)
+		ret = take_lease(s, &lease, e);
+	if (ret == 0)
+		s->keepalive_at_ms -= random_ms(KEEPALIVE_MS);
+	return ret;
+}
+
+/* A lease that has ended, or that has another time than it had, is not used any more. */
+static int keep_alive(struct session *s, struct err *e)
+{
+	struct text request = {0}, answer;
+	struct etcd_lease lease;
+
+	s->kept = false;
+	etcd_keepalive_request(&request, s->lease);
+	int ret = exchange(s, "/v3/lease/keepalive", &request, &answer, e);
+	if (ret < 0)
+		return ret;
+	ret = etcd_keepalive_read(&lease, answer.p, answer.len, e);
+	text_free(&answer);
+	if (ret < 0)
+		return ret;
+	if (!lease.ttl_s)
+		ret = err_say(e, ENOENT,
+			      "the lease of this host in etcd has ended: it joins again");
+	else if (lease.id != s->lease)
+		ret = err_say(e, EPROTO, "etcd at %s kept another lease than this host's alive",
+			      etcd_endpoint(s->etcd));
+	else
+		ret = take_lease(s, &lease, e);
+	if (ret < 0)
+		lose_lease(s);
+	return ret;
+}
+
+/* --- calls beside it -------------------------------------------------------------------------- */
+
+/* As exchange. A few slow calls in a row may take longer than the lease lives, so it is kept alive
+ * between them. */
+static int call(struct session *s, const char *path, struct text *request, struct text *answer,
+		struct err *e)
+{
+	if (s->lease && boottime_ms() >= s->keepalive_at_ms && keep_alive(s, e) < 0) {
+		text_free(request);
+		return e->code;
+	}
+	return exchange(s, path, request, answer, e);
+}
+
+/* What an answer of etcd_put_request has. */
 struct present {
 	struct text value;
 	int64_t revision; /* 0: there is no such key */
@@ -100,67 +198,6 @@ static int put(struct session *s, const char *key, const struct text *value, int
 		return ret;
 	ret = etcd_put_read(done, answer.p, answer.len, on_present, present, e);
 	text_free(&answer);
-	return ret;
-}
-
-/* --- the lease -------------------------------------------------------------------------------- */
-
-static void lose_lease(struct session *s)
-{
-	s->lease = 0;
-	s->joined = false;
-}
-
-static int take_lease(struct session *s, const struct etcd_lease *lease, struct err *e)
-{
-	if (lease->ttl_s != LEASE_TTL_S)
-		return err_say(e, EPROTO,
-			       "etcd at %s gave a lease of %" PRId64 " s, and %d s were asked for",
-			       etcd_endpoint(s->etcd), lease->ttl_s, LEASE_TTL_S);
-	s->lease = lease->id;
-	s->keepalive_at_ms = boottime_ms() + KEEPALIVE_MS;
-	return 0;
-}
-
-static int grant(struct session *s, struct err *e)
-{
-	struct text request = {0}, answer;
-	struct etcd_lease lease;
-
-	etcd_grant_request(&request, LEASE_TTL_S);
-	int ret = call(s, "/v3/lease/grant", &request, &answer, e);
-	if (ret < 0)
-		return ret;
-	ret = etcd_grant_read(&lease, answer.p, answer.len, e);
-	text_free(&answer);
-	return ret < 0 ? ret : take_lease(s, &lease, e);
-}
-
-/* Renews the lease. One that has ended, or whose time to live has changed, is not used any
- * more. */
-static int keep_alive(struct session *s, struct err *e)
-{
-	struct text request = {0}, answer;
-	struct etcd_lease lease;
-
-	etcd_keepalive_request(&request, s->lease);
-	int ret = call(s, "/v3/lease/keepalive", &request, &answer, e);
-	if (ret < 0)
-		return ret;
-	ret = etcd_keepalive_read(&lease, answer.p, answer.len, e);
-	text_free(&answer);
-	if (ret < 0)
-		return ret;
-	if (!lease.ttl_s)
-		ret = err_say(e, ENOENT,
-			      "the lease of this host in etcd has ended: it joins again");
-	else if (lease.id != s->lease)
-		ret = err_say(e, EPROTO, "etcd at %s kept another lease than this host's alive",
-			      etcd_endpoint(s->etcd));
-	else
-		ret = take_lease(s, &lease, e);
-	if (ret < 0)
-		lose_lease(s);
 	return ret;
 }
 
@@ -254,68 +291,60 @@ static int join(struct session *s, struct err *e)
 
 /* --- the view --------------------------------------------------------------------------------- */
 
-struct page {
-	struct session *s;
-	/* The last key that was read, then the smallest key after it. */
-	char last[ETCD_KEY_MAX + 2];
-};
-
-static void take(struct session *s, const struct etcd_pair *pair, bool live)
-{
-	if (pair->odd) {
-		log_error("the key %.100s in etcd is ignored: it or its value is too long, or it "
-			  "has a NUL",
-			  pair->key);
-		return;
-	}
-	view_take(s->view, pair, live, now_s());
-	ring_take(s->ring, pair);
-}
-
 static void on_listed(void *arg, const struct etcd_pair *pair)
 {
-	struct page *page = arg;
+	struct session *s = arg;
 
-	take(page->s, pair, false);
-	snprintf(page->last, sizeof(page->last), "%s\x01", pair->key);
+	view_take(s->view, pair, false, now_s());
+	ring_take(s->ring, pair);
+	snprintf(s->listing.last, sizeof(s->listing.last), "%s\x01", pair->key);
 }
 
-static int read_page(struct session *s, struct page *page, struct etcd_range *range, int64_t at,
-		     struct err *e)
+static int read_page(struct session *s, struct etcd_range *range, struct err *e)
 {
 	struct text request = {0}, answer;
-	char from[sizeof(page->last)];
+	char from[sizeof(s->listing.last)];
 
-	memcpy(from, page->last, sizeof(from));
-	etcd_range_request(&request, from, s->to, at);
+	memcpy(from, s->listing.last, sizeof(from));
+	etcd_range_request(&request, from, s->to, s->listing.at);
 	int ret = call(s, "/v3/kv/range", &request, &answer, e);
 	if (ret < 0)
 		return ret;
-	ret = etcd_range_read(range, answer.p, answer.len, on_listed, page, e);
+	ret = etcd_range_read(range, answer.p, answer.len, on_listed, s, e);
 	text_free(&answer);
-	if (ret == 0 && range->more && strcmp(page->last, from) <= 0)
+	if (ret == 0 && range->more && strcmp(s->listing.last, from) <= 0)
 		ret = err_say(e, EPROTO, "the keys that etcd lists are not in order");
 	return ret;
 }
 
-/* Reads all keys, as of one revision. */
-static int list(struct session *s, struct err *e)
+static void begin_list(struct session *s)
 {
-	struct page page = {.s = s};
-	struct etcd_range range;
-	int64_t at = 0;
-
-	snprintf(page.last, sizeof(page.last), "%s", s->from);
+	s->listing.at = 0;
+	snprintf(s->listing.last, sizeof(s->listing.last), "%s", s->from);
 	view_list_begin(s->view);
 	ring_list_begin(s->ring);
+}
+
+/* Reads all keys, as of one revision. If no member answers, the next call goes on with what is
+ * missing: an etcd that is busy with the lists of many hosts has done nothing in vain. */
+static int list(struct session *s, struct err *e)
+{
+	struct etcd_range range;
+
+	if (!s->listing.at)
+		begin_list(s);
 	do {
-		int ret = read_page(s, &page, &range, at, e);
-		if (ret < 0)
+		int ret = read_page(s, &range, e);
+		if (ret < 0) {
+			if (ret != -EAGAIN)
+				s->listing.at = 0;
 			return ret;
-		at = at ? at : range.revision;
+		}
+		s->listing.at = s->listing.at ? s->listing.at : range.revision;
 	} while (range.more);
 	view_list_end(s->view, now_s());
-	s->revision = at;
+	s->revision = s->listing.at;
+	s->listing.at = 0;
 	return 0;
 }
 
@@ -386,6 +415,10 @@ static int write_tables(struct session *s, struct err *e)
 {
 	struct text hosts = {0}, keys = {0};
 
+	s->unwritten = boottime_ms() < s->write_at_ms;
+	if (s->unwritten)
+		return 0;
+	s->write_at_ms = boottime_ms() + WRITE_MS;
 	view_hosts(s->view, &hosts);
 	int ret = write_table(s->dir, &s->hosts, &hosts, e);
 	if (ret < 0)
@@ -588,15 +621,33 @@ static uint32_t ms_until(uint64_t at_ms)
 	return at_ms > now ? min_u32(at_ms - now, KEEPALIVE_MS) : 0;
 }
 
-/* Returns a random time between half the pause and the whole, so that hosts do not retry in
- * step. */
-static uint32_t pause_of(struct session *s)
+/* Waits after a failure. A keepalive that is due waits only if it failed itself. */
+static void rest(struct session *s)
 {
-	uint32_t chance;
-
-	random_bytes(&chance, sizeof(chance));
 	s->pause_ms = backoff_next(s->pause_ms, RETRY_FIRST_MS, RETRY_MOST_MS);
-	return s->pause_ms / 2 + chance % (s->pause_ms / 2 + 1);
+	uint32_t ms = s->pause_ms / 2 + random_ms(s->pause_ms / 2 + 1);
+	if (s->lease && s->kept)
+		ms = min_u32(ms, ms_until(s->keepalive_at_ms));
+	etcd_wait(s->etcd, ms, -1);
+}
+
+/* Waits until something is due or has changed. */
+static void await(struct session *s)
+{
+	int64_t revision;
+	uint32_t ms = ms_until(s->keepalive_at_ms);
+
+	if (s->unwritten)
+		ms = min_u32(ms, ms_until(s->write_at_ms));
+	if (ring_missing(s->ring, &revision))
+		ms = 0;
+	etcd_wait(s->etcd, ms, s->offers);
+	if (etcd_watches(s->etcd))
+		return;
+	/* The keepalive finds out whether this member works, before there is another watch. The
+	 * hosts of a member that was killed don't come to the others at the same time. */
+	rest(s);
+	s->keepalive_at_ms = 0;
 }
 
 bool session_has_table(const struct session *s)
@@ -610,16 +661,14 @@ void session_turn(struct session *s)
 
 	if (do_due(s, &e) < 0) {
 		say(s, &e);
-		etcd_wait(s->etcd, pause_of(s), -1);
+		rest(s);
 		return;
 	}
 	if (s->said.code)
 		log_info("etcd at %s works again", etcd_endpoint(s->etcd));
 	s->said.code = 0;
 	s->pause_ms = 0;
-	int64_t revision;
-	bool more = ring_missing(s->ring, &revision) != NULL;
-	etcd_wait(s->etcd, more ? 0 : ms_until(s->keepalive_at_ms), s->offers);
+	await(s);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -732,11 +781,10 @@ static int check_member(struct session *s, size_t i, struct err *e)
 /* Reads a key in a way that needs a majority of the members. */
 static int check_quorum(struct session *s, struct err *e)
 {
-	struct page page = {.s = s};
 	struct etcd_range range;
 
-	snprintf(page.last, sizeof(page.last), "%s", s->from);
-	int ret = read_page(s, &page, &range, 0, e);
+	begin_list(s);
+	int ret = read_page(s, &range, e);
 	if (ret < 0)
 		return err_context(e, "etcd has no quorum");
 	printf("etcd has a quorum; its revision is %" PRId64 "\n", range.revision);

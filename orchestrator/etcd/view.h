@@ -15,8 +15,9 @@
 #include "orchestrator/etcd/order.h"
 #include "orchestrator/etcd/wire.h"
 
-#define VIEW_CLOCK_S	 5		    /* seconds by which clocks may differ */
-#define VIEW_GONE_KEEP_S (35ll * 24 * 3600) /* seconds until a host that is gone is dropped */
+#define VIEW_CLOCK_S	 5		    /* a clock may be ahead by that much */
+#define VIEW_LATE_S	 30		    /* or behind: a card may also come late */
+#define VIEW_GONE_KEEP_S (35ll * 24 * 3600) /* a host that is gone is forgotten after it */
 
 struct view;
 

@@ -16,7 +16,7 @@
 
 #define ETCD_KEY_MAX	256
 #define ETCD_VALUE_MAX	4096
-#define ETCD_PAGE	500	   /* keys in the answer to one request */
+#define ETCD_PAGE	100	   /* keys in the answer to one request */
 #define ETCD_ANSWER_MAX (8u << 20) /* bytes of an answer, or of a line of a stream */
 
 /* --- requests -------------------------------------------------------------------------------- */

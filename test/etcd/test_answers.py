@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import threading
@@ -11,12 +12,13 @@ from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
-from cell import rametctl
+from cell import rametctl, until
 from conftest import Host
 
 HEADER = {"cluster_id": "1", "member_id": "2", "revision": "7", "raft_term": "2"}
 LEASE = {"header": HEADER, "ID": "5", "TTL": "30"}
 DONE = {"header": HEADER, "succeeded": True, "responses": [{"response_put": {"header": HEADER}}]}
+BUSY = b'{"code":14,"message":"etcdserver: too many requests"}'
 WATCHED = {"result": {"header": HEADER, "created": True}}
 
 
@@ -30,6 +32,7 @@ class Server:
             "/v3/kv/txn": DONE,
             "/v3/watch": WATCHED,
         }
+        self.paths: list[str] = []  # of all requests so far
         self.folder, self.ca = folder, folder / "ca"
         self.over = threading.Event()
         server = self
@@ -39,15 +42,17 @@ class Server:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                server.paths.append(self.path)
                 answer = server.answers.get(self.path, server.listed)
                 answer = answer(body) if callable(answer) else answer
                 text = answer if isinstance(answer, bytes) else json.dumps(answer).encode() + b"\n"
-                self.send_response(200)
+                self.send_response(503 if text == BUSY else 200)
                 self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(text) + (self.path == "/v3/watch")))
+                goes_on = self.path == "/v3/watch" and text != BUSY
+                self.send_header("Content-Length", str(len(text) + goes_on))
                 self.end_headers()
                 self.wfile.write(text)
-                if self.path == "/v3/watch":  # it goes on
+                if goes_on:
                     self.wfile.flush()
                     server.over.wait()
 
@@ -74,6 +79,14 @@ class Server:
             self.http.socket, server_side=True, do_handshake_on_connect=False
         )
         threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True).start()
+
+    def page(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Lists one more key, of which there is no end."""
+        last = base64.b64decode(body["key"]).decode().rpartition("/")[2]
+        number = int(last.rstrip("\x01") or 99) + 1
+        key = base64.b64encode(f"/ramet/3/hosts/{number}".encode()).decode()
+        pair = {"key": key, "mod_revision": "5", "value": ""}
+        return {"header": HEADER, "kvs": [pair], "more": True}
 
     def listed(self, body: dict[str, Any]) -> dict[str, Any]:
         """Lists no key, not even the host's own card, which its table has anyway."""
@@ -148,3 +161,32 @@ def test_watch_with_garbage_is_started_again(server: Server, host: Host) -> None
     host.start().says("etcd's answer to a watch cannot be used", "starting another one")
     server.answers["/v3/watch"] = WATCHED
     host.sees()
+
+
+def test_lease_is_kept_alive_while_a_list_is_read(server: Server, host: Host) -> None:
+    def page(body: Any) -> dict[str, Any]:
+        return server.listed(body) if "/v3/lease/keepalive" in server.paths else server.page(body)
+
+    server.answers["/v3/kv/range"] = page
+    host.start().sees()
+
+
+def test_list_goes_on_after_a_failure(server: Server, host: Host) -> None:
+    asked: list[str] = []
+
+    def page(body: Any) -> Any:
+        asked.append(body["key"])
+        return [server.page, lambda _: BUSY, server.listed][min(len(asked), 3) - 1](body)
+
+    server.answers["/v3/kv/range"] = page
+    host.start().says("too many requests", "works again")
+    assert asked[0] != asked[1] == asked[2]
+    host.sees()
+
+
+def test_member_is_asked_before_it_is_watched_again(server: Server, host: Host) -> None:
+    server.answers["/v3/watch"] = BUSY
+    host.start()
+    until("watches", lambda: server.paths.count("/v3/watch") >= 5)
+    paths = [path for path in server.paths if path in ("/v3/watch", "/v3/lease/keepalive")]
+    assert ("/v3/watch", "/v3/watch") not in zip(paths, paths[1:])

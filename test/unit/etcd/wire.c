@@ -49,7 +49,7 @@ static void requests_have_numbers_as_strings(void **state)
 	const struct text value = {.p = (char[]){"hello"}, .len = 5};
 
 	etcd_range_request(&t, "/a", "/b", 7);
-	expect_text(&t, "{\"key\":\"L2E=\",\"range_end\":\"L2I=\",\"limit\":\"500\","
+	expect_text(&t, "{\"key\":\"L2E=\",\"range_end\":\"L2I=\",\"limit\":\"100\","
 			"\"revision\":\"7\"}");
 	etcd_put_request(&t, "/a", &value, 9, 0);
 	expect_text(&t, "{\"compare\":[{\"target\":\"MOD\",\"result\":\"EQUAL\",\"key\":\"L2E=\","
