@@ -85,6 +85,34 @@ make_etcd() { # OUTDIR
 }
 download_etcd() { apt-get -qq -o Acquire::Retries=3 download etcd-server; }
 need_etcd() { cached "$(etcd_dir)" "etcd" make_etcd; }
+# A current etcd. Debian's Go is too old for it, so this Go is downloaded as a module, as newer ones do
+# by themselves. Go checks the checksums of its downloads.
+etcd_current_version=v3.6.16 etcd_go=1.26.8
+etcd_current_dir() {
+	cache_path etcd-current "$etcd_current_version" "$etcd_go" "$(dpkg --print-architecture)"
+}
+make_etcd_current() { # OUTDIR
+	command -v go >/dev/null || need golang-go
+	local work toolchain module=go.etcd.io/etcd/server/v3
+	toolchain=golang.org/toolchain@v0.0.1-go$etcd_go.linux-$(dpkg --print-architecture)
+	work=$(mktemp -d) && mkdir -p "$1" && cd "$work" &&
+		export GOPATH=$work GOCACHE=$work/cache GOFLAGS=-modcacherw GOTOOLCHAIN=local &&
+		go mod download "$toolchain" && chmod -R +x "$work/pkg/mod/$toolchain"/{bin,pkg/tool} &&
+		PATH=$work/pkg/mod/$toolchain/bin:$PATH && mkdir etcd && cd etcd && cat >main.go <<-EOF &&
+			package main
+
+			import (
+				"os"
+
+				"$module/etcdmain"
+			)
+
+			func main() { etcdmain.Main(os.Args) }
+		EOF
+		go mod init etcd && go get "$module/etcdmain@$etcd_current_version" &&
+		go build -trimpath -ldflags='-s -w' -o "$1/etcd" && rm -rf "$work"
+}
+need_etcd_current() { cached "$(etcd_current_dir)" "current etcd" make_etcd_current; }
 # Debian's HAProxy with its libraries, likewise.
 haproxy_dir() { cache_path haproxy "$(dpkg --print-architecture)"; }
 make_haproxy() { # OUTDIR
