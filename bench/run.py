@@ -37,6 +37,7 @@ from restart import restart
 from sizes import during_preparation, freed_memory, sized_creates
 from soak import soak
 from spaces import spaces
+from swarm import swarm
 from templates import templates
 from thousand import thousand
 from watch import watch
@@ -204,6 +205,7 @@ BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "sizes": [during_preparation, sized_creates, freed_memory],
     "soak": [soak],
     "spaces": [spaces],
+    "swarm": [swarm],
     "templates": [templates],
     "thousand": [thousand],
     "watch": [watch],
@@ -360,12 +362,13 @@ def main() -> int:
     parser.add_argument("--hours", type=float, metavar="N", help="hours to run (soak: default 2; fleet: 24)")
     parser.add_argument(
         "--vms", type=int, metavar="N",
-        help="number of sandboxes (thousand: default 1000; guests: at most 240)",
+        help="number of sandboxes (thousand: default 1000; guests: at most 240) or hosts (swarm: 1000)",
     )
     parser.add_argument(
         "--idle", type=int, metavar="S",
         help="seconds to leave them idle (thousand: default 600; guests: 60)",
     )
+    parser.add_argument("--minutes", type=int, metavar="M", help="swarm: minutes to run (default 30)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write the chart to FILE")
     args = parser.parse_args()
@@ -373,13 +376,17 @@ def main() -> int:
         parser.error("--sandboxes only applies to the benchmark restart")
     if args.hours and args.name not in ("fleet", "soak"):
         parser.error("--hours only applies to the benchmarks fleet and soak")
-    if (args.vms or args.idle) and args.name not in ("guests", "thousand"):
-        parser.error("--vms and --idle only apply to the benchmarks guests and thousand")
-    options = ("sandboxes", "hours", "vms", "idle")
+    if args.vms and args.name not in ("guests", "swarm", "thousand"):
+        parser.error("--vms only applies to the benchmarks guests, swarm and thousand")
+    if args.idle and args.name not in ("guests", "thousand"):
+        parser.error("--idle only applies to the benchmarks guests and thousand")
+    if args.minutes and args.name != "swarm":
+        parser.error("--minutes only applies to the benchmark swarm")
+    options = ("sandboxes", "hours", "vms", "idle", "minutes")
     more = {name: getattr(args, name) for name in options if getattr(args, name)}
     figures: Figures = {}
     try:
-        own = ("checkpoint", "fleet", "native-service", "page", "scale", "thousand")
+        own = ("checkpoint", "fleet", "native-service", "page", "scale", "swarm", "thousand")
         uses_service = args.name not in own  # they start what they measure
         if uses_service:
             wait_until_quiet()

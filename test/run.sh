@@ -156,13 +156,13 @@ check_shell() {
 		git -C "$top" grep -lE '^#!.*\b(ba)?sh\b' -- . ':!dev' | xargs shellcheck
 }
 # mypy reads the cache of earlier runs, one for each set of packages.
-own_mypy() { MYPYPATH=sdk/python/src python -m mypy --cache-dir "$cache/mypy-own" "$@"; }
+own_mypy() { MYPYPATH=${MYPYPATH:-sdk/python/src} python -m mypy --cache-dir "$cache/mypy-own" "$@"; }
 check_own_types() {
 	own_mypy --config-file test/mypy.ini test/system test/fault test/rootfs &&
 		own_mypy --config-file test/mypy.ini test/service &&
 		own_mypy --config-file test/mypy.ini test/packages &&
-		own_mypy --config-file test/mypy.ini test/etcd rig/*.py &&
-		own_mypy --strict bench/*.py packaging/*.py &&
+		MYPYPATH=sdk/python/src:bench own_mypy --config-file test/mypy.ini test/etcd rig/*.py &&
+		MYPYPATH=sdk/python/src:rig:test own_mypy --strict bench/*.py packaging/*.py &&
 		own_mypy --config-file test/mypy.ini test/*.py sdk/python/make_sync.py \
 			orchestrator/api/*.py orchestrator/guestops/*.py test/unit/api/*.py
 }
@@ -368,12 +368,17 @@ group_system() {
 	pytest system-alone -m "($(tier)) and alone" "${folders[@]}"
 }
 
-# Hosts that join a fleet in a real etcd of three members.
+# Hosts that join a fleet in a real etcd of three members: the oldest that is supported, and a current one.
 on_etcd() {
-	need_etcd && need_haproxy && cmake_tree asan ramet-fleet rametctl ramet-init service_server || return
-	RAMET_ETCD=$(etcd_dir)/etcd RAMET_HAPROXY=$(haproxy_dir) RAMET_BUILD=$top/build/asan with=python \
-		RAMET_INIT=$top/build/asan/guest/ramet-init SERVICE_SERVER=$top/build/asan/test/service/service_server \
-		pytest integrations-etcd "$top/test/etcd"
+	need_etcd && need_etcd_current && need_haproxy &&
+		cmake_tree asan ramet-fleet rametctl ramet-init service_server fleet-swarm || return
+	local tests=$top/test/etcd with=python
+	export RAMET_HAPROXY RAMET_BUILD=$top/build/asan RAMET_INIT=$top/build/asan/guest/ramet-init
+	export SERVICE_SERVER=$top/build/asan/test/service/service_server
+	RAMET_HAPROXY=$(haproxy_dir)
+	RAMET_ETCD=$(etcd_dir)/etcd pytest integrations-etcd "$tests"
+	RAMET_ETCD=$(etcd_current_dir)/etcd \
+		pytest integrations-etcd-current "$tests"/test_{fleet,keys,swarm,faults}.py
 }
 
 group_integrations() {
