@@ -291,12 +291,23 @@ static int join(struct session *s, struct err *e)
 
 /* --- the view --------------------------------------------------------------------------------- */
 
+static void take(struct session *s, const struct etcd_pair *pair, bool live)
+{
+	if (pair->odd) {
+		log_error("the key %.100s in etcd is ignored: it or its value is too long, or it "
+			  "has a NUL",
+			  pair->key);
+		return;
+	}
+	view_take(s->view, pair, live, now_s());
+	ring_take(s->ring, pair);
+}
+
 static void on_listed(void *arg, const struct etcd_pair *pair)
 {
 	struct session *s = arg;
 
-	view_take(s->view, pair, false, now_s());
-	ring_take(s->ring, pair);
+	take(s, pair, false);
 	snprintf(s->listing.last, sizeof(s->listing.last), "%s\x01", pair->key);
 }
 
