@@ -205,6 +205,7 @@ int api_new(struct api **out, struct loop *loop, struct service *service,
 	};
 	struct api *a = must_alloc(sizeof(*a));
 
+	list_init(&a->lists);
 	a->loop = loop;
 	a->service = service;
 	a->config = config;

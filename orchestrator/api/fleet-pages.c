@@ -21,25 +21,27 @@
 #include "orchestrator/peers/peers.h"
 
 #define PAGE_SIZE     (256u << 10)
-#define CHUNK_SIZE    (64u << 10) /* bytes of a whole list that are sent at a time */
-#define PARTS_MAX     64	  /* maximum of parts in a page */
-#define PAGE_MS	      5000	  /* time to gather a page, which then ends where it is */
-#define SILENT_MS     5000	  /* time that a whole list may wait for hosts that don't answer */
-#define PAGE_HOSTS    4		  /* hosts asked at once, until a page has entries of several */
-#define EMPTY_MAX     1000	  /* maximum of parts in a row, from one host, without entries */
-#define MISSING_NAMES 50	  /* maximum of missing hosts that the answer names */
+#define CHUNK_SIZE    (64u << 10) /* of a whole list */
+#define PARTS_MAX     64	  /* that a page consists of */
+#define PAGE_MS	      5000	  /* for a page, after which it ends where it is */
+#define SILENT_MS     5000	  /* that a whole list waits for hosts that then don't answer */
+#define PAGE_HOSTS    4 /* that a page asks at once until it is known to have entries of several */
+#define EMPTY_MAX     1000 /* parts of a host in a row that have no entries */
+#define MISSING_NAMES 50   /* that the answer has */
+#define LISTS_MAX     128  /* at a time: each has connections to other hosts */
 
 struct fleet_pages {
-	size_t limit;		    /* SIZE_MAX: the whole list is sent */
-	uint32_t host;		    /* the host whose entries after `after` come next */
-	struct list_position after; /* zeroed: before the host's first entry */
-	unsigned parts, empty;	    /* empty: parts in a row without entries, from this host */
-	bool passed;		    /* the present host is not the first one */
-	bool waiting;		    /* for the present host, since waits_ms */
-	/* `silent_ms`: time waited for hosts that did not answer. */
-	uint64_t began_ms, waits_ms, silent_ms;
-	struct text missing; /* uint32_t: the hosts that are left out */
-	bool sending;	     /* a chunk that the client has not taken yet */
+	struct list link; /* in api->lists */
+	struct request *r;
+	size_t limit;				/* SIZE_MAX: the whole list is sent */
+	uint32_t host;				/* whose entries after `after` come next */
+	struct list_position after;		/* zeroed: before the first one */
+	unsigned parts, empty;			/* empty: of the present host, in a row */
+	bool passed;				/* the present host is not the first one */
+	bool waiting;				/* for the present host, since waits_ms */
+	uint64_t began_ms, waits_ms, silent_ms; /* silent_ms: waited for hosts in vain */
+	struct text missing;			/* uint32_t: the hosts that are left out */
+	bool sending;				/* a chunk that the client has not taken yet */
 };
 
 static struct fleet_pages *fleet_of(const struct request *r)
@@ -438,11 +440,35 @@ static void go_on(struct request *r)
 	}
 }
 
+/* Returns false after it has refused a flood of lists, for which other hosts would time out. */
+static bool may_begin(struct request *r)
+{
+	struct failure f;
+	size_t n = 0, own = 0;
+
+	list_each (pos, &r->api->lists) {
+		n++;
+		own += !strcmp(container_of(pos, struct fleet_pages, link)->r->tenant, r->tenant);
+	}
+	if (fair_share(n, own, LISTS_MAX))
+		return true;
+	failure_set(&f, FAIL_TOO_MANY, 1,
+		    "%zu of this host's %d lists over several hosts at a time are taken, %zu of "
+		    "them with this key",
+		    n, LISTS_MAX, own);
+	answer_failure(r, &f);
+	return false;
+}
+
 void fleet_pages_serve(struct request *r, size_t limit)
 {
+	if (!may_begin(r))
+		return;
 	struct fleet_pages *w = must_alloc(sizeof(*w));
 
 	pages_of(r)->fleet = w;
+	list_add_tail(&r->api->lists, &w->link);
+	w->r = r;
 	w->limit = limit;
 	w->began_ms = loop_now_ms(r->loop);
 	if (ask_place(r, w))
@@ -453,7 +479,9 @@ void fleet_pages_free(struct request *r)
 {
 	struct fleet_pages *w = fleet_of(r);
 
-	if (w)
-		text_free(&w->missing);
+	if (!w)
+		return;
+	list_del(&w->link);
+	text_free(&w->missing);
 	free(w);
 }

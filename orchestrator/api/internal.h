@@ -3,6 +3,7 @@
 #ifndef RAMET_ORCHESTRATOR_API_INTERNAL_H
 #define RAMET_ORCHESTRATOR_API_INTERNAL_H
 
+#include "base/list.h"
 #include "orchestrator/api/api.h"
 #include "orchestrator/api/handler.h"
 
@@ -12,7 +13,9 @@ struct api {
 	struct service *service;
 	const struct config *config;
 	struct peers *peers; /* NULL: this host is in no fleet */
-	struct ui_file *ui;  /* the files of the web page */
+	/* Lists that are made of parts of several hosts, see fleet-pages.c. */
+	struct list lists;
+	struct ui_file *ui; /* the files of the web page */
 	size_t n_ui;
 	api_watch_fn *watch_fn; /* NULL: no further counters */
 	void *watch_arg;

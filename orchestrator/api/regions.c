@@ -6,14 +6,14 @@
 #include "orchestrator/api/internal.h"
 #include "orchestrator/fleet/member.h"
 
-struct list {
+struct regions {
 	struct text *out;
 	const struct config *config;
 	struct config_region others[CONFIG_REGIONS_MAX];
 	int n_others;
 };
 
-static void add(const struct list *l, const char *name, const char *endpoint)
+static void add(const struct regions *l, const char *name, const char *endpoint)
 {
 	text_puts(l->out, l->out->len ? ",{\"name\":" : "[{\"name\":");
 	json_string(l->out, name, strlen(name));
@@ -22,7 +22,7 @@ static void add(const struct list *l, const char *name, const char *endpoint)
 		    strcmp(name, l->config->region) == 0 ? "true" : "false");
 }
 
-static const char *endpoint_of(const struct list *l, const char *name)
+static const char *endpoint_of(const struct regions *l, const char *name)
 {
 	for (int i = 0; i < l->n_others; i++)
 		if (strcmp(l->others[i].name, name) == 0)
@@ -31,7 +31,7 @@ static const char *endpoint_of(const struct list *l, const char *name)
 }
 
 /* Adds the regions of hosts, each once, that the settings do not name. */
-static void add_of_hosts(const struct list *l, const struct fleet_table *t)
+static void add_of_hosts(const struct regions *l, const struct fleet_table *t)
 {
 	for (size_t i = 0; i < t->n; i++) {
 		const char *region = t->hosts[i].region;
@@ -45,9 +45,9 @@ static void add_of_hosts(const struct list *l, const struct fleet_table *t)
 	}
 }
 
-static struct list read_list(struct request *r)
+static struct regions read_list(struct request *r)
 {
-	struct list l = {.out = &r->out, .config = r->config};
+	struct regions l = {.out = &r->out, .config = r->config};
 	struct err e;
 
 	l.n_others = config_regions(r->config, l.others, &e); /* checked at the start */
@@ -56,7 +56,7 @@ static struct list read_list(struct request *r)
 
 void serve_regions(struct request *r)
 {
-	const struct list l = read_list(r);
+	const struct regions l = read_list(r);
 	const struct member *member = service_member(r->service);
 
 	if (l.config->region[0])
@@ -71,7 +71,7 @@ void serve_regions(struct request *r)
 }
 
 /* Returns the region for which the path asks; NULL: one that this host does not know. */
-static const struct config_region *region_of(const struct list *l, h2o_iovec_t path)
+static const struct config_region *region_of(const struct regions *l, h2o_iovec_t path)
 {
 	for (int i = 0; i < l->n_others; i++) {
 		const size_t len = strlen(l->others[i].name);
@@ -85,7 +85,7 @@ static const struct config_region *region_of(const struct list *l, h2o_iovec_t p
 
 void refuse_region(struct request *r)
 {
-	const struct list l = read_list(r);
+	const struct regions l = read_list(r);
 	h2o_iovec_t path = r->req->input.path;
 	const struct config_region *region = region_of(&l, path);
 

@@ -363,3 +363,26 @@ def test_garbage_is_refused(fleet: Fleet, path: str) -> None:
     with tenant.at(ONE) as http:  # not for clients
         refused(http.post(f"/fleet/slots{path}", content=b""), 404, "no_such_route")
     tenant.make(ONE)
+
+
+# --- lists over all hosts ---
+
+
+def test_lists_of_one_tenant_leave_room_for_others(fleet: Fleet) -> None:
+    tenant = Tenant(fleet, [ONE])
+    for _ in range(CAP):
+        tenant.make(ONE, metadata={"note": "x" * 16000})
+    readers = [fleet.services[ONE].connect(slow=True) for _ in range(64)]
+    for s in readers:  # each list waits for its reader
+        s.sendall(f"GET /v1/sandboxes HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {tenant.key}\r\n\r\n".encode())
+    for s in readers:
+        assert s.recv(12) == b"HTTP/1.1 200"
+    with tenant.at(ONE) as http:
+        assert "64 of them" in refused(http.get("/v1/sandboxes"), 429, "too_many")
+        tenant.make_key()
+        with tenant.at(ONE) as another:
+            assert another.get("/v1/sandboxes").json() == []
+        for s in readers:
+            s.close()
+        while http.get("/v1/sandboxes").status_code == 429:
+            pass
