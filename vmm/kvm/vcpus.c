@@ -13,11 +13,13 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/num.h"
 
 /* Enough for the device models, which keep nothing big on the stack. */
 #define STACK_BYTES (64u << 10)
 #define KICK_SIGNAL SIGUSR1
-#define LEAD_NS	    10000000ull /* see vcpus_lead */
+#define LEAD_CPU_NS 50000000ull	  /* see vcpus_lead */
+#define LEAD_MAX_NS 1000000000ull /* the same */
 
 struct vcpu_thread {
 	struct vcpus *all;
@@ -50,7 +52,8 @@ struct vcpus {
 	bool run, quit;		 /* what the threads have to do */
 	bool held;		 /* stopped by vcpus_hold */
 	bool lead;		 /* vCPU 0 runs alone */
-	uint64_t lead_ns;	 /* deadline of the lead; 0: no thread waits yet */
+	uint64_t lead_ns;	 /* latest end of the lead; 0: no thread waits yet */
+	uint64_t lead_cpu_ns;	 /* CPU time of vCPU 0's thread at which the lead ends */
 	struct err failed;	 /* the first failure of a start or a job */
 	const struct vcpus_job *job;
 	void *job_arg;
@@ -162,25 +165,48 @@ static struct timespec to_timespec(uint64_t ns)
 				 .tv_nsec = (long)(ns % 1000000000)};
 }
 
-/*
- * Waits for a change, or for the end of the lead. The caller holds the lock, which is released
- * while waiting. The first call sets the deadline of the lead.
- */
+/* Returns the CPU time of vCPU 0's thread, the guest's included; UINT64_MAX if it can't be read. */
+static uint64_t leader_cpu_ns(const struct vcpus *v)
+{
+	struct timespec used;
+	clockid_t clock;
+
+	if (pthread_getcpuclockid(v->threads[0].thread, &clock) || clock_gettime(clock, &used))
+		return UINT64_MAX;
+	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
+/* Returns how long to wait until the lead may be over; 0: it is over. */
+static uint64_t lead_left_ns(struct vcpus *v)
+{
+	const uint64_t now = now_ns(), used = leader_cpu_ns(v);
+
+	if (!v->lead_ns) {
+		v->lead_ns = now + LEAD_MAX_NS;
+		v->lead_cpu_ns = used + LEAD_CPU_NS;
+	}
+	if (now >= v->lead_ns || used >= v->lead_cpu_ns)
+		return 0;
+	return min_u64(v->lead_ns - now, v->lead_cpu_ns - used);
+}
+
+/* Waits for a change, or for the end of the lead. The caller holds the lock, which is released
+ * while waiting. The first call sets the end of the lead. */
 static void await_change(struct vcpus *v)
 {
-	struct timespec until;
-
 	if (!v->lead || !v->run || v->busy) {
 		pthread_cond_wait(&v->changed, &v->lock);
 		return;
 	}
-	if (!v->lead_ns)
-		v->lead_ns = now_ns() + LEAD_NS;
-	until = to_timespec(v->lead_ns);
-	if (pthread_cond_timedwait(&v->changed, &v->lock, &until) == ETIMEDOUT) {
-		v->lead = false;
-		pthread_cond_broadcast(&v->changed);
+	const uint64_t left = lead_left_ns(v);
+	if (left) {
+		const struct timespec until = to_timespec(now_ns() + left);
+
+		pthread_cond_timedwait(&v->changed, &v->lock, &until);
+		return;
 	}
+	v->lead = false;
+	pthread_cond_broadcast(&v->changed);
 }
 
 /* Returns false when the thread has to end. */

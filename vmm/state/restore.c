@@ -194,7 +194,7 @@ void state_start_vcpus(struct state_restore *s)
 
 	/*
 	 * vCPU 0 leads, or the others could draw random numbers before it has reseeded the
-	 * generator. On a busy host they still can, since it leads for a limited time.
+	 * generator. They still can if vCPU 0 gets no CPU for a second, since its lead is limited.
 	 */
 	if (notifies_kernel(s))
 		vcpus_lead(s->parts.vcpus);
