@@ -23,6 +23,7 @@ ENTRY, OWNER, LIAR, AWAY = 17, 18, 19, 20
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Two hosts with scripted agents, and a third one that lies."""
     started = Fleet(tmp_path_factory.mktemp("fleet"))
+    started.add(AWAY, region="iad")  # creates of this region do not wait for it
     started.start(OWNER, others=(ENTRY, LIAR, AWAY))
     started.start(ENTRY)
     yield started
