@@ -24,7 +24,7 @@
 #define KEY_ROOM       64
 #define WRITE_MS       250 /* from one table to the next: while many hosts join, each is a change */
 #define PUTS_MAX       64  /* keys in one turn, so that the tables are written meanwhile */
-#define PUT_TRIES      8   /* of a key that others change at the same time */
+#define PUT_TRIES      8   /* attempts to put a key that other hosts change meanwhile */
 
 /* A file that this program writes, and replaces when its text changes. */
 struct table {
@@ -35,7 +35,7 @@ struct table {
 /* A list that is being read, in several answers. */
 struct listing {
 	int64_t at;		     /* the revision; 0: it has not begun */
-	char last[ETCD_KEY_MAX + 2]; /* the last key, and then the least one after it */
+	char last[ETCD_KEY_MAX + 2]; /* the last key that was read, then \x01 */
 };
 
 struct session {
@@ -47,10 +47,12 @@ struct session {
 	struct view *view;
 	char own[KEY_ROOM], fleet[KEY_ROOM], from[KEY_ROOM], to[KEY_ROOM]; /* keys */
 	int64_t lease;							   /* 0: none */
-	bool joined;	  /* the own card is in etcd, under the lease */
-	int64_t revision; /* up to which the view is complete; 0: it has to be read */
+	bool joined; /* this host's card is in etcd, under the lease */
+	/* The view has all changes up to this revision; 0: all keys must be read. */
+	int64_t revision;
 	struct listing listing;
-	int64_t live;		  /* changes after this revision happen now */
+	/* Changes after this revision are read as they are made. */
+	int64_t live;
 	uint64_t keepalive_at_ms; /* on the boot-time clock */
 	bool kept;		  /* the last attempt to keep the lease alive did not fail */
 	uint32_t pause_ms;	  /* after a failure */
@@ -170,7 +172,7 @@ static int call(struct session *s, const char *path, struct text *request, struc
 	return exchange(s, path, request, answer, e);
 }
 
-/* What an answer of etcd_put_request has. */
+/* The present value of a key, from the answer to etcd_put_request. */
 struct present {
 	struct text value;
 	int64_t revision; /* 0: there is no such key */

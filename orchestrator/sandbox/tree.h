@@ -24,17 +24,18 @@ struct tree {
 	char root[SANDBOX_ID_LEN + 1];
 	bool limited; /* has a budget, and a row in the catalogue */
 	struct tree_budget budget;
-	int64_t created_at_ms; /* of the root; without a budget, of the oldest known sandbox */
-	uint64_t began_ms;     /* the same, by the boot-time clock; may have wrapped around */
-	struct roster nodes;   /* living sandboxes */
-	uint64_t ram_mib;      /* of living sandboxes */
-	uint64_t vcpus;	       /* of living sandboxes */
-	size_t coming;	       /* sandboxes that were granted to claims and are not listed yet */
-	uint64_t coming_mib;   /* RAM of these */
-	uint64_t spent_ms;     /* CPU time of VMs that have ended */
-	unsigned deletes;      /* how often all sandboxes were deleted at once */
-	struct list claims;    /* waiting ones, in order */
-	struct deferred pump;  /* grants claims */
+	/* When the root was created; without a budget, the oldest known sandbox. */
+	int64_t created_at_ms;
+	uint64_t began_ms;    /* the same, by the boot-time clock; may have wrapped around */
+	struct roster nodes;  /* living sandboxes */
+	uint64_t ram_mib;     /* of living sandboxes */
+	uint64_t vcpus;	      /* of living sandboxes */
+	size_t coming;	      /* sandboxes that were granted to claims and are not listed yet */
+	uint64_t coming_mib;  /* RAM of these */
+	uint64_t spent_ms;    /* CPU time of VMs that have ended */
+	unsigned deletes;     /* how often all sandboxes were deleted at once */
+	struct list claims;   /* waiting ones, in order */
+	struct deferred pump; /* grants claims */
 	struct loop_timer check;
 };
 
