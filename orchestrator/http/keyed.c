@@ -51,16 +51,17 @@ static bool key_admits(struct request *r, const h2o_iovec_t *key)
 	return false;
 }
 
-/* Sets *only if the client only asks for the answer, and the request is not to be performed.
- * Another value is refused: the client would learn too late that the request was performed. */
-static bool read_replay(struct request *r, bool *only)
+/* Sets *said if the header field has its one value. Another one is refused: the client would learn
+ * too late that it was not understood. */
+static bool read_word(struct request *r, const char *field, const char *name, const char *word,
+		      bool *said)
 {
-	const h2o_iovec_t *value = request_header(r, "idempotent-replay");
+	const h2o_iovec_t *value = request_header(r, field);
 
-	*only = value && h2o_memis(value->base, value->len, H2O_STRLIT("only"));
-	if (!value || *only)
+	*said = value && h2o_memis(value->base, value->len, word, strlen(word));
+	if (!value || *said)
 		return true;
-	return bad_request(r, "Idempotent-Replay must be \"only\", not \"%.*s\"",
+	return bad_request(r, "%s must be \"%s\", not \"%.*s\"", name, word,
 			   value->len < 40 ? (int)value->len : 40, value->base);
 }
 
@@ -83,9 +84,10 @@ bool keyed_begin(struct request *r)
 	const h2o_iovec_t *key = request_header(r, "idempotency-key");
 	uint8_t asks[IDEM_HASH_LEN];
 	struct idem_entry *e;
-	bool only;
+	bool only, first; /* `first` concerns only where a fleet makes a sandbox */
 
-	if (!read_replay(r, &only))
+	if (!read_word(r, "idempotent-replay", "Idempotent-Replay", "only", &only) ||
+	    !read_word(r, "idempotency-attempt", "Idempotency-Attempt", "first", &first))
 		return false;
 	if (!key && only)
 		return bad_request(

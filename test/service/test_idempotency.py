@@ -242,4 +242,6 @@ def test_answer_can_be_asked_for_without_performing_the_request(
     for value in ("Only", "true", ""):
         answer = client.post("/v1/sandboxes", json={}, headers=key("new") | {"idempotent-replay": value})
         assert 'must be "only"' in refused(answer, 400, "bad_request")
+        answer = client.post("/v1/sandboxes", json={}, headers=key("new") | {"idempotency-attempt": value})
+        assert 'Idempotency-Attempt must be "first"' in refused(answer, 400, "bad_request")
     assert count(client) == 3
