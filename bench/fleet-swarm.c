@@ -5,7 +5,6 @@
  * the tables.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,7 +17,6 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "orchestrator/etcd/session.h"
@@ -99,17 +97,6 @@ static void print_calls(void)
 
 /* --- hosts ------------------------------------------------------------------------------------ */
 
-static int read_settings(struct fleet_settings *out, const char *dir, struct err *e)
-{
-	char path[512];
-	size_t len;
-
-	snprintf(path, sizeof(path), "%s/fleet.json", dir);
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	scoped_free char *text = file_text(fd, SETTINGS_MAX, &len, e);
-	return text ? fleet_settings_read(out, text, len, e) : err_context(e, "%s", path);
-}
-
 /* Makes a host of the same fleet, on another machine. */
 static int make_host(struct session **out, const struct fleet_settings *like, uint32_t number,
 		     const char *certificates, const char *tables, struct err *e)
@@ -153,7 +140,7 @@ static int serve(const char *certificates, const char *tables, uint32_t n, struc
 	struct fleet_settings settings;
 	struct session **sessions = must_alloc(n * sizeof(*sessions));
 
-	if (read_settings(&settings, certificates, e) < 0)
+	if (fleet_settings_load(&settings, certificates, e) < 0)
 		return e->code;
 	for (uint32_t i = 0; i < n; i++)
 		if (make_host(&sessions[i], &settings, i + 1, certificates, tables, e) < 0)

@@ -21,7 +21,7 @@ struct agent_entry {
 	uint32_t mode, uid, gid;
 	uint64_t size;		/* size of a file, or number of a device; else 0 */
 	const uint8_t *content; /* hash of a file, or target of a symbolic link */
-	/* Of a file: AGENT_HASH_LEN, or 0 when the guest could not read the file. */
+	/* AGENT_HASH_LEN for a file, or 0 when the guest could not read the file. */
 	size_t content_len;
 };
 

@@ -21,27 +21,28 @@
 #include "orchestrator/peers/peers.h"
 
 #define PAGE_SIZE     (256u << 10)
-#define CHUNK_SIZE    (64u << 10) /* of a whole list */
-#define PARTS_MAX     64	  /* that a page consists of */
-#define PAGE_MS	      5000	  /* for a page, after which it ends where it is */
-#define SILENT_MS     5000	  /* that a whole list waits for hosts that then don't answer */
-#define PAGE_HOSTS    4 /* that a page asks at once until it is known to have entries of several */
-#define EMPTY_MAX     1000 /* parts of a host in a row that have no entries */
-#define MISSING_NAMES 50   /* that the answer has */
-#define LISTS_MAX     128  /* at a time: each has connections to other hosts */
+#define CHUNK_SIZE    (64u << 10) /* bytes of a whole list that are sent at a time */
+#define PARTS_MAX     64	  /* maximum of parts in a page */
+#define PAGE_MS	      5000	  /* time to gather a page, which then ends where it is */
+#define SILENT_MS     5000	  /* time that a whole list may wait for hosts that don't answer */
+#define PAGE_HOSTS    4		  /* hosts asked at once, until a page has entries of several */
+#define EMPTY_MAX     1000	  /* maximum of parts in a row, from one host, without entries */
+#define MISSING_NAMES 50	  /* maximum of missing hosts that the answer names */
+#define LISTS_MAX     128	  /* lists at a time: each has connections to other hosts */
 
 struct fleet_pages {
 	struct list link; /* in api->lists */
 	struct request *r;
-	size_t limit;				/* SIZE_MAX: the whole list is sent */
-	uint32_t host;				/* whose entries after `after` come next */
-	struct list_position after;		/* zeroed: before the first one */
-	unsigned parts, empty;			/* empty: of the present host, in a row */
-	bool passed;				/* the present host is not the first one */
-	bool waiting;				/* for the present host, since waits_ms */
-	uint64_t began_ms, waits_ms, silent_ms; /* silent_ms: waited for hosts in vain */
-	struct text missing;			/* uint32_t: the hosts that are left out */
-	bool sending;				/* a chunk that the client has not taken yet */
+	size_t limit;		    /* SIZE_MAX: the whole list is sent */
+	uint32_t host;		    /* the host whose entries after `after` come next */
+	struct list_position after; /* zeroed: before the host's first entry */
+	unsigned parts, empty;	    /* empty: parts in a row without entries, from this host */
+	bool passed;		    /* the present host is not the first one */
+	bool waiting;		    /* for the present host, since waits_ms */
+	/* `silent_ms`: time waited for hosts that did not answer. */
+	uint64_t began_ms, waits_ms, silent_ms;
+	struct text missing; /* uint32_t: the hosts that are left out */
+	bool sending;	     /* a chunk that the client has not taken yet */
 };
 
 static struct fleet_pages *fleet_of(const struct request *r)

@@ -86,11 +86,14 @@ static int check_secrets(const struct config *c, struct err *e)
 			       account_become(account.uid, account.gid, e) < 0))
 		return e->code;
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-		scoped_fd int fd =
-			files[i][1][0] ? open(files[i][1], O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
-		if (fd < 0 && files[i][1][0])
+		const char *path = files[i][1];
+
+		if (!path[0])
+			continue;
+		scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		if (fd < 0)
 			return err_set(e, errno, "%s %s, which the account %s must be able to read",
-				       files[i][0], files[i][1], c->user);
+				       files[i][0], path, c->user);
 	}
 	return 0;
 }

@@ -5,7 +5,6 @@
  * the last table, and the next process takes over.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +18,6 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "orchestrator/etcd/session.h"
@@ -125,19 +123,6 @@ static bool parse(struct arguments *out, int argc, char *argv[])
 	return optind == argc && !(out->check && out->host);
 }
 
-static int read_settings(struct fleet_settings *out, const char *dir, struct err *e)
-{
-	char path[512];
-	size_t len;
-
-	snprintf(path, sizeof(path), "%s/fleet.json", dir);
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	scoped_free char *text = file_text(fd, SETTINGS_MAX, &len, e);
-	if (!text)
-		return err_context(e, "%s (`rametctl fleet join` writes it)", path);
-	return fleet_settings_read(out, text, len, e) < 0 ? err_context(e, "%s", path) : 0;
-}
-
 /* Tells systemd, which then starts rametd. */
 static void notify_ready(void)
 {
@@ -209,7 +194,7 @@ int main(int argc, char *argv[])
 		fputs(usage, stderr);
 		return 2;
 	}
-	int ret = read_settings(&settings, args.certificates, &e);
+	int ret = fleet_settings_load(&settings, args.certificates, &e);
 	if (ret == 0)
 		ret = act(&args, &settings, &e);
 	fleet_settings_free(&settings);

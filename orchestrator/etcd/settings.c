@@ -2,9 +2,12 @@
 #include "orchestrator/etcd/settings.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/file.h"
 #include "orchestrator/fleet/id.h"
 #include "orchestrator/json/json.h"
 
@@ -25,6 +28,19 @@ int fleet_settings_read(struct fleet_settings *out, const char *text, size_t len
 	if (ret < 0)
 		fleet_settings_free(out);
 	return ret;
+}
+
+int fleet_settings_load(struct fleet_settings *out, const char *dir, struct err *e)
+{
+	char path[512];
+	size_t len;
+
+	snprintf(path, sizeof(path), "%s/fleet.json", dir);
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	scoped_free char *text = file_text(fd, SETTINGS_MAX, &len, e);
+	if (!text)
+		return err_context(e, "%s (`rametctl fleet join` writes it)", path);
+	return fleet_settings_read(out, text, len, e) < 0 ? err_context(e, "%s", path) : 0;
 }
 
 void fleet_settings_free(struct fleet_settings *s)

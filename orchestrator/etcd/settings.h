@@ -16,6 +16,8 @@ struct fleet_settings {
 
 /* Returns 0, or -errno with *e filled. On success the caller frees with fleet_settings_free. */
 int fleet_settings_read(struct fleet_settings *out, const char *text, size_t len, struct err *e);
+/* Reads `dir`/fleet.json; as above. */
+int fleet_settings_load(struct fleet_settings *out, const char *dir, struct err *e);
 void fleet_settings_free(struct fleet_settings *s);
 
 #endif

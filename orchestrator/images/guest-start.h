@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is sent to every guest that starts from an image: its identity, and calls that warm it
- * up. */
+/* Makes the messages for every guest that starts from an image: its identity, and calls that warm
+ * it up. */
 #ifndef RAMET_ORCHESTRATOR_IMAGES_GUEST_START_H
 #define RAMET_ORCHESTRATOR_IMAGES_GUEST_START_H
 

@@ -455,22 +455,25 @@ static int find_readers(struct readers *out, const struct config *config, const 
 	return 0;
 }
 
-/* What is no setting is a comment: all of it can be appended to the service's settings. With
- * `again`, it has the settings already, and a second time is an error. */
+/* Prints the settings. All else is a comment, so that the output can be appended to CONFIG_FILE.
+ * `again`: the file has the settings already, and a second time is an error. */
 static void show_next(const struct fleet_settings *s, const char *dir, bool again)
 {
-	const char *set = again ? "# " : "";
+	const char *const settings[][3] = {
+		{"fleet_dir", FLEET_TABLES, ""},
+		{"fleet_id_key", dir, "/id.key"},
+		{"fleet_listen", s->self.host.address, ""},
+		{"fleet_ca", dir, "/ca.pem"},
+		{"fleet_cert", dir, "/cert.pem"},
+		{"fleet_key", dir, "/key.pem"},
+	};
 
-	printf("# This machine is host %u (%s) of the fleet %s. %s " CONFIG_FILE ":\n"
-	       "%sfleet_dir = " FLEET_TABLES "\n"
-	       "%sfleet_id_key = %s/id.key\n"
-	       "%sfleet_listen = %s\n"
-	       "%sfleet_ca = %s/ca.pem\n"
-	       "%sfleet_cert = %s/cert.pem\n"
-	       "%sfleet_key = %s/key.pem\n",
+	printf("# This machine is host %u (%s) of the fleet %s. %s " CONFIG_FILE ":\n",
 	       s->self.host.number, s->self.host.name, s->self.fleet,
-	       again ? "These must be the settings in" : "Add this to", set, set, dir, set,
-	       s->self.host.address, set, dir, set, dir, set, dir);
+	       again ? "These must be the settings in" : "Add this to");
+	for (size_t i = 0; i < ARRAY_LEN(settings); i++)
+		printf("%s%s = %s%s\n", again ? "# " : "", settings[i][0], settings[i][1],
+		       settings[i][2]);
 	if (strcmp(dir, SETTINGS_DIR) == 0)
 		printf("# Then: systemctl %s\n",
 		       again ? "restart ramet-fleet && systemctl reload ramet"

@@ -16,10 +16,10 @@
 
 #define TICK_MS	 1000
 #define RENEW_MS 15000
-/* For the keeper's answer; the keeper may ask other hosts first. */
+/* Time for the keeper's answer; the keeper may ask other hosts first. */
 #define ANSWER_MS 3000
 #define LEASE_MS  (BOOKS_LEASE_MS - 5000) /* clocks of two hosts differ in speed */
-/* Of a request: others may be quicker to take what was granted. */
+/* Attempts for one request: others may be quicker to take what was granted. */
 #define TRIES	     5
 #define HOMES_MAX    FLEET_HOSTS_MAX
 #define REPORT_LINES 300
