@@ -513,7 +513,7 @@ group_changed() {
 	item changed clang-tidy tidy "${files[@]}"
 	[[ " ${files[*]}" != *" sdk/python/"* ]] || pytest changed-sdk "$top/sdk/python/tests"
 	[[ ${#folders[@]} -gt 0 ]] || return 0
-	names=$(python "$top/test/changed.py" "$top" tests "$top/build/asan" "${folders[@]}") || return
+	names=$(printf '%s\n' "${files[@]}" | python "$top/test/changed.py" "$top" tests "$top/build/asan") || return
 	names=${names//$'\n'/|}
 	[[ -z $names ]] || run_ctest asan "(unit|fuzz)" changed-unit -j "$test_jobs" -R "^($names)\$"
 }

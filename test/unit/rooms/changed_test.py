@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""test/changed.py chooses the tests that a change can break, in a tree of a few files."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import changed  # noqa: E402
+
+ROOM = "ramet_room({0} SRCS {1}.c USES {2})\n"
+# base is used by exec and http, exec by service. Tests of base and exec run in a world with the whole service.
+TREE = {
+    "base/CMakeLists.txt": ROOM.format("base", "err", ""),
+    "base/err.c": "",
+    "orchestrator/exec/CMakeLists.txt": ROOM.format("orchestrator_exec", "exec", "base"),
+    "orchestrator/exec/exec.c": "",
+    "orchestrator/service/CMakeLists.txt": ROOM.format("orchestrator_service", "service", "orchestrator_exec"),
+    "orchestrator/service/service.c": "",
+    "orchestrator/http/CMakeLists.txt": ROOM.format("orchestrator_http", "http", "base"),
+    "orchestrator/http/http.c": "",
+    "test/world/CMakeLists.txt": "add_library(world world.c)\ntarget_link_libraries(world orchestrator_service)\n",
+    "test/world/world.c": "",
+    "test/unit/base/CMakeLists.txt": "ramet_test(err SRCS err.c USES world)\n",
+    "test/unit/exec/CMakeLists.txt": "ramet_test(exec SRCS exec.c USES world)\n",
+    "test/unit/http/CMakeLists.txt": "ramet_test(http SRCS http.c USES orchestrator_http)\n",
+    "test/unit/faults/CMakeLists.txt": "ramet_test(faults SRCS faults.c USES world)\n",
+    "test/unit/docs/CMakeLists.txt": "add_test(docs)\n",
+    "test/unit/docs/docs_test.py": "DOCUMENT = 'docs/api.md'\n",
+    "docs/api.md": "",
+}  # fmt: skip
+SERVICE = ["test/unit/faults", "test/world"]
+
+
+class Changed(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.top = Path(folder.name)
+        for name, text in TREE.items():
+            path = self.top / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def chosen(self, *names: str) -> list[str]:
+        return changed.folders(self.top, set(TREE), set(names))
+
+    def behind(self, *names: str) -> bool:
+        return changed.lies_behind(self.top, set(TREE), set(names))
+
+    def test_rooms_above_the_change_are_tested(self) -> None:
+        self.assertEqual(
+            self.chosen("base/err.c"),
+            ["test/unit/base", "test/unit/exec", *SERVICE[:1], "test/unit/http", *SERVICE[1:]],
+        )
+        self.assertEqual(self.chosen("orchestrator/http/http.c"), ["test/unit/http"])
+
+    def test_rooms_below_the_change_are_not_though_their_helpers_use_it(self) -> None:
+        self.assertEqual(self.chosen("orchestrator/exec/exec.c"), ["test/unit/exec", *SERVICE])
+        self.assertEqual(self.chosen("orchestrator/service/service.c"), SERVICE)
+
+    def test_change_of_a_helper_reaches_whoever_uses_it(self) -> None:
+        self.assertEqual(
+            self.chosen("test/world/world.c"), ["test/unit/base", "test/unit/exec", *SERVICE]
+        )
+
+    def test_program_that_names_the_file_is_chosen(self) -> None:
+        self.assertEqual(self.chosen("docs/api.md"), ["test/unit/docs"])
+
+    def test_top_of_the_build_chooses_all(self) -> None:
+        self.assertEqual(
+            self.chosen("CMakeLists.txt"),
+            sorted(name.removesuffix("/CMakeLists.txt") for name in TREE if name.startswith("test/") and name.endswith(".txt")),
+        )
+
+    def test_what_lies_behind_the_service(self) -> None:
+        self.assertTrue(self.behind("orchestrator/exec/exec.c"))
+        self.assertFalse(self.behind("orchestrator/service/service.c"))
+        self.assertFalse(self.behind("orchestrator/http/http.c"))
+        self.assertFalse(self.behind("base/err.c"))
+        self.assertFalse(self.behind("orchestrator/exec/exec.c", "docs/api.md"))
+
+
+if __name__ == "__main__":
+    unittest.main()
