@@ -150,7 +150,10 @@ static void answer(struct waiter *w, const struct err *e)
 	free(w);
 }
 
-/* Returns the result of the request's start, after which `w` waits for the answer. */
+/*
+ * Returns 1 if the request has started: `w` then waits for the answer. Otherwise frees `w` and
+ * returns the error `started`.
+ */
 static int await_answer(struct waiter *w, int started)
 {
 	if (!started)

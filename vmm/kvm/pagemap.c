@@ -17,7 +17,7 @@
 #define REGIONS 512
 /* A call for one more extent takes as long as a look at 16 pages. */
 #define SCAN_GAP  (16 * RAM_PAGE)
-#define SCANS_MAX 1024 /* extents; the gap grows until there are no more */
+#define SCANS_MAX 1024 /* extents; the gap grows until they are no more than this */
 
 int pagemap_open(int proc_fd, struct err *e)
 {

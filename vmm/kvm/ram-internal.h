@@ -105,10 +105,10 @@ void layer_retire(struct ram *r, struct ram_layer *l);
 /* Opens a userfaultfd. Returns a descriptor or -1. */
 int watch_open(void);
 /*
- * Starts tracking, or goes on: protects the pages in `written`, a list of pagemap_dirty or
- * pagemap_written, which finds those that the guest writes from now on. Replaces `written` by the
- * list of pages that were protected. The caller must add to the snapshot what differs in them, or
- * call watch_end. Returns false when the kernel can't track.
+ * Starts tracking, or continues it: protects the pages in `written`, a list from pagemap_dirty or
+ * pagemap_written, so that later writes to them are found. Replaces `written` by the list of pages
+ * that were protected. The caller must add to the snapshot what differs in them, or call watch_end.
+ * Returns false when the kernel can't track.
  */
 bool watch_written(struct ram *r, struct extents *written);
 /* Notes that pages are no longer own ones, since they were mapped. */

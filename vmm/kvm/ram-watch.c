@@ -22,7 +22,10 @@
 #define UFFD_FEATURE_WP_ASYNC (1 << 15)
 #endif
 
-/* Linux 6.7 and 6.8 take a bit of a swapped page's entry for its protection. */
+/*
+ * False on Linux 6.7 and 6.8, which mistake a bit in the entry of a swapped page for its
+ * protection.
+ */
 static bool kernel_is_right(void)
 {
 	struct utsname name;
@@ -117,7 +120,10 @@ void watch_end(struct ram *r)
 {
 	struct uffdio_range range = all_of(r);
 
-	/* The next list would lack pages that stay protected. Closing it unprotects all. */
+	/*
+	 * Pages that stay protected would be missing in the next list. If they can't be
+	 * unprotected, closing the descriptor unprotects them all.
+	 */
 	if (r->watching && ioctl(r->watch_fd, UFFDIO_UNREGISTER, &range) < 0)
 		close_fd(&r->watch_fd);
 	r->watching = false;

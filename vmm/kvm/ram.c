@@ -21,7 +21,10 @@
 #define AHEAD_ROUNDS 2u
 #define SAMPLE	     16u  /* one page in this many is compared for an estimate */
 #define SAMPLE_MANY  128u /* the same above WATCH_MIN */
-/* Writing to allocated pages takes a third of the time. Below this it gains less than 0.1 ms. */
+/*
+ * Writing to allocated pages takes a third of the time. For a layer smaller than RESERVE_MIN,
+ * allocating its pages early gains less than 0.1 ms.
+ */
 #define RESERVE_MIN  (256u << 10)
 #define RESERVE_MAX  (8u << 20)
 #define RESERVE_MORE (64u << 10) /* for the table, and pages in gaps */
@@ -484,7 +487,7 @@ int ram_prepare(struct ram *r, unsigned children, struct err *e)
 			break;
 		least = r->ahead_min;
 	}
-	if (!result && !round.tracked) /* the freeze finds about as much again */
+	if (!result && !round.tracked) /* the freeze will copy about as many bytes as this round */
 		reserve_layer(r, round.changed);
 	return result;
 }

@@ -18,7 +18,10 @@
 
 #define STATE_DEVICES_MAX  16
 #define STATE_SECTIONS_MAX (4 + KVM_VCPUS_MAX + STATE_DEVICES_MAX)
-/* In each section. A change to one of them raises IMAGE_STATE_VERSION (proto/versions.h). */
+/*
+ * Stored in every section. A change to the layout of a section raises IMAGE_STATE_VERSION
+ * (proto/versions.h) instead.
+ */
 #define STATE_SECTION_VERSION 1
 
 enum state_section_id {

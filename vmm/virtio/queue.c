@@ -204,7 +204,7 @@ void vq_put(struct vq *q, uint16_t i, uint16_t head, uint32_t written)
 void vq_publish(struct vq *q, uint16_t n)
 {
 	q->next_used += n;
-	/* The driver reads the slot after the index. */
+	/* The driver reads the slots after it has read the index. */
 	__atomic_store_n(&q->used->idx, q->next_used, __ATOMIC_RELEASE);
 }
 
