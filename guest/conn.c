@@ -90,10 +90,10 @@ static void read_unexpected(struct conn *c)
 }
 
 /*
- * Reads bytes of a frame. Of code, it only peeks at the last byte, which is taken with the next
- * read or when the call has ended. As soon as a whole packet was taken, the kernel tells the host
- * about free room. That would cost an exit from the VM in the middle of a call; at its end, the
- * answer needs an exit anyway.
+ * Reads bytes of a frame. Peeks at the last byte of code instead of taking it; the byte is taken
+ * with the next read, or when the call has ended. The kernel tells the host about free room as soon
+ * as a whole packet was taken, which costs an exit from the VM. In the middle of a call that would
+ * be an additional exit; at its end, the answer needs one anyway.
  */
 static ssize_t read_some(struct conn *c)
 {

@@ -50,7 +50,8 @@ void frame_header(uint8_t *out, uint8_t type, uint32_t len);
 const uint8_t *payload_text(struct wire *w, size_t *len, size_t max);
 /* Copies such a string of up to `max` bytes to `out`, which is zeroed and has room for one more. */
 void payload_copy(struct wire *w, char *out, size_t max);
-/* Copies the id of a process or context, AGENT_ID_LEN bytes; `what` it is. Returns 0 or -EPROTO. */
+/* Copies the id of a process or context, AGENT_ID_LEN bytes. `what` names it in errors. Returns 0
+ * or -EPROTO. */
 int payload_id(struct wire *w, const char *what, char *out, struct err *e);
 /* Checks and skips u32 count, then `count` times str name, str value. Returns 0 or -EPROTO. */
 int payload_env(struct wire *w, const char *what, uint32_t *count, struct err *e);

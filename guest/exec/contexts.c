@@ -120,7 +120,7 @@ static void on_reseeded(struct interpreter *in, const struct err *e)
 
 static void on_no_start(struct interpreter *in, const struct err *e)
 {
-	/* A context that never worked was never there. */
+	/* A context whose interpreter could not be started the first time is removed. */
 	in->ends = in->ends || !of(in)->began;
 	answer_waiting(in, e);
 }

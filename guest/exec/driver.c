@@ -33,8 +33,8 @@
 #define DRIVER_STDERR_FD 1002 /* 1003: driver_pipes.progress */
 #define DRIVER_STARTS_FD 1004
 #define COMMANDS_FD	 1005 /* bash reads its commands here */
-/* Of Node, which sets close-on-exec for descriptors below 16 when it starts: programs that user
- * code starts do not get these. */
+/* Node's descriptors. Node sets close-on-exec for descriptors below 16 when it starts, so programs
+ * that user code starts do not get these. */
 #define NODE_CTL_FD    3
 #define NODE_STARTS_FD 4
 
@@ -61,7 +61,7 @@ static const struct script {
 	{"driver.js", driver_js, &driver_js_len},
 };
 
-/* By enum agent_language. */
+/* Indexed by enum agent_language. */
 static struct program {
 	const char *name, *file, *script_name;
 	char script[PATH_MAX]; /* where driver_write_scripts put it */
@@ -152,7 +152,8 @@ static void close_ctl(struct driver *d)
 	d->held = false;
 }
 
-/* A hang-up while nothing is read is reported once, by EPOLLET, and again by the next change. */
+/* While a frame is held, nothing is read. EPOLLET then reports a hang-up only once; the next change
+ * of the events reports it again. */
 static void watch_ctl(struct driver *d, uint32_t events)
 {
 	watch_set(&d->ctl, events | (d->held ? EPOLLET : EPOLLIN));

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OWNERS_FILE_MAX (1u << 20) /* bytes; what a longer file has beyond is ignored */
+#define OWNERS_FILE_MAX (1u << 20) /* bytes; the rest of a longer file is ignored */
 
 struct owners {
 	char *text;

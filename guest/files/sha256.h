@@ -13,7 +13,8 @@ struct sha256 {
 	uint32_t state[8];
 	uint64_t total; /* bytes */
 	uint8_t block[64];
-	bool portable; /* in plain C; set by sha256_init when there is no other way */
+	/* computes in plain C; set by sha256_init on a processor without the instructions */
+	bool portable;
 };
 
 void sha256_init(struct sha256 *s);

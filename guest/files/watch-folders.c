@@ -194,7 +194,8 @@ void watch_folders_drop(struct watch_folders *f, struct watched *w)
 	for (size_t i = f->count; i-- > 0;) {
 		struct watched *in = f->list[i];
 
-		/* Removed in place: later ones of the list were looked at already. */
+		/* A negative wd marks a folder to remove. It is freed below, since is_in still
+		 * needs it. */
 		if (in == w || !is_in(f, in, w))
 			continue;
 		inotify_rm_watch(f->inotify, in->wd);

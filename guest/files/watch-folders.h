@@ -25,8 +25,8 @@ struct watch_folders {
 	size_t scanned; /* the folders before this index were searched for further ones */
 };
 
-/* Says which limit, the service's or the kernel's, ENOSPC of a watch on `path` was about. Returns
- * -EUSERS. */
+/* Fills *e after a watch on `path` failed with ENOSPC: names the limit that was reached, the
+ * service's or the kernel's. Returns -EUSERS. */
 int watch_folders_full(const struct watch_folders *f, const char *path, struct err *e);
 /* Watches `path`, which is followed when it is a link. */
 int watch_folders_start(struct watch_folders *f, const char *path, struct err *e);

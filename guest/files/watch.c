@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Serves AGENT_WATCH with inotify. A host that reads slowly costs events, which is reported as
- * AGENT_OVERFLOW: nothing is kept here. */
+/* Serves AGENT_WATCH with inotify. Events are not kept here: a host that reads slowly loses some,
+ * which is reported as AGENT_OVERFLOW. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -10,7 +10,8 @@
 #include "guest/process/process-internal.h"
 
 #define READ_BYTES 65536u
-/* More than a pipe holds. With what a held program may have unsent, it fits in the log. */
+/* More than a pipe holds. The log has room for this much besides the unsent output of a held
+ * program. */
 #define DRAIN_BYTES (AGENT_PROC_RING / 2)
 #define CHUNK_MAX   (AGENT_PAYLOAD_MAX - 9) /* offset and stream take 9 bytes of the payload */
 
@@ -113,7 +114,7 @@ void process_feed(struct process *p, struct conn *c)
 		if (more)
 			send_part(c, &part);
 	}
-	/* There is no more before the end if the rest was dropped. */
+	/* If the rest of the output was dropped, nothing more comes before the exit. */
 	if (c->state == CONN_LISTENS && p->state == PROCESS_ENDED &&
 	    (!more || c->output_offset == p->log.total))
 		process_send_exit(p, c);
