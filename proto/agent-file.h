@@ -8,7 +8,7 @@
 
 #include "proto/agent.h"
 
-/* Numbers are of 32 bits; OFFSET and SIZE have 64, FLAG and HOW have 8. OWNER is uid and gid. */
+/* Numbers have 32 bits; OFFSET and SIZE have 64, FLAG and HOW have 8. OWNER is uid and gid. */
 enum agent_file_field {
 	FIELD_END,
 	FIELD_OFFSET,

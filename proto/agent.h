@@ -395,9 +395,10 @@ enum agent_answer {
 /* Flags of AGENT_PROC_START and AGENT_PROC. */
 enum agent_proc_flag {
 	AGENT_PROC_TTY = 1,
-	AGENT_PROC_STDIN = 2,	  /* stdin is a pipe; in AGENT_PROC: it is open */
-	AGENT_PROC_FOLLOW = 4,	  /* in AGENT_PROC_START */
-	AGENT_PROC_TIMED_OUT = 8, /* in AGENT_PROC */
+	AGENT_PROC_STDIN = 2, /* stdin is a pipe; in AGENT_PROC: it is open */
+	/* in AGENT_PROC_START: the output follows, as for AGENT_PROC_ATTACH */
+	AGENT_PROC_FOLLOW = 4,
+	AGENT_PROC_TIMED_OUT = 8, /* in AGENT_PROC: the time limit was reached */
 	AGENT_PROC_MUST_RUN = 16, /* in AGENT_PROC_START: a program that can't run is an error */
 };
 
