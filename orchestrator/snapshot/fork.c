@@ -38,7 +38,7 @@
  * these copies, and the same of unfinished results. */
 #define HELD_MOST (64u << 20)
 
-#define GETS_NONE "gets no checkpoint" /* what is said of a sandbox at a limit */
+#define GETS_NONE "gets no checkpoint" /* how an error continues for a sandbox at a limit */
 
 /* A fork that fails is freed, in any state. */
 static const uint8_t next[FORK_NSTATES][FORK_NEVENTS] = {

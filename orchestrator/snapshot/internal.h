@@ -77,7 +77,7 @@ void each_call_shed(struct sandbox *s);
 void each_call_added(struct sandbox *s, struct checkpoint *k);
 /* Returns the number of the sandbox's state. */
 uint64_t each_call_state(const struct sandbox *s);
-/* Tells that the sandbox has another state, with this number: after a rollback the state of the
+/* Notes that the sandbox has another state, with this number: after a rollback the state of the
  * checkpoint `to`, after a merge (`to` is NULL) the winner's state. */
 void each_call_moved(struct sandbox *s, uint64_t state, const struct space *to);
 /* Returns whether the service removes this checkpoint by itself, some time after its sandbox has

@@ -98,8 +98,8 @@ void snapshots_shut_down(struct service *c, const struct failure *f)
 void snapshots_close(struct service *c)
 {
 	ops_free(&snapshots_of_service(c)->rollbacks);
-	/* Before the freezes of leaves for which they wait: those are freed with their
-	 * sandboxes. */
+	/* Free the forks before the freezes of leaves for which they wait: freezes are freed with
+	 * their sandboxes. */
 	list_each (pos, &c->sandboxes)
 		ops_free(&snapshots_of(container_of(pos, struct sandbox, link))->forks);
 	ops_free(&snapshots_of_service(c)->resumes);

@@ -111,9 +111,9 @@ struct checkpoint_prune {
 	uint32_t older_than_s; /* younger ones stay; 0: no condition */
 	bool dry_run;	       /* only reports which would be deleted */
 };
-/* Deletes the checkpoints that `how` asks for and that are neither pinned nor in use; of more than
- * 1,000, the newest. Before the first deletion, which may fail, `each` gets all of them, newest
- * first. `bytes`: of the checkpoint's own files on disk. */
+/* Deletes the checkpoints that `how` asks for and that are neither pinned nor in use. If there are
+ * more than 1,000, deletes only the newest 1,000. Before the first deletion, which may fail, `each`
+ * gets all of them, newest first. `bytes`: size of the checkpoint's own files on disk. */
 bool service_checkpoints_prune(struct service *c, const char *tenant,
 			       const struct checkpoint_prune *how,
 			       void (*each)(void *arg, const char *id, uint64_t bytes), void *arg,

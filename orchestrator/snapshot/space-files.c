@@ -333,7 +333,7 @@ static int publish_base(struct space_write *w)
 
 	if (bases < 0)
 		return bases;
-	/* By this mode, Spaces recognize the base that they share. */
+	/* Spaces recognize the base that they share by this mode. */
 	if (fchmod(w->out, TEMPLATE_FILE_MODE) < 0 ||
 	    linkat(bases, base.tmp, w->dir, "base", 0) < 0 ||
 	    renameat(bases, base.tmp, bases, base.name) < 0 || fsync(bases) < 0)

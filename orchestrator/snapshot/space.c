@@ -86,7 +86,7 @@ const char *checkpoint_ref_id(const struct checkpoint_ref *ref)
 	return ref->to ? ref->to->space->id : NULL;
 }
 
-/* Makes all that comes from the checkpoint come from the checkpoint before it. */
+/* Everything that came from the checkpoint comes from the checkpoint before it from now on. */
 static void take_out(struct checkpoint *k)
 {
 	list_each_safe (pos, &k->refs)

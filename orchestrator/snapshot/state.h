@@ -31,7 +31,7 @@ struct snapshot_sandbox {
 	char space[SANDBOX_ID_LEN + 1];	  /* the Space whose files its VM maps; empty: none */
 	struct checkpoint_ref checkpoint; /* the last checkpoint that the state comes from */
 	struct given_state given;
-	/* Of each-call.c, which takes checkpoints after calls. */
+	/* The next members are for each-call.c, which takes checkpoints after calls. */
 	struct op *each_call; /* a checkpoint that is being taken, or NULL */
 	/* Number of the last event when a checkpoint was last tried, plus 1; 0: not known. */
 	uint64_t kept_seq;
