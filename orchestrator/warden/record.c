@@ -8,7 +8,7 @@
 
 struct warden_record {
 	uint32_t type, slot; /* of the request that is being served; type 0: none */
-	/* In a row, for each request type and slot. Pages of zeros take no memory. */
+	/* Crashes in a row, for each request type and slot. Pages of zeros take no memory. */
 	uint8_t crashes[WARDEN_OOM + 1][WARDEN_SLOTS_MAX];
 };
 
