@@ -26,9 +26,9 @@ int image_dir_publish(int parent, int dir, const char *name, const void *manifes
 /* Removes the directory of this very name, as far as that is possible. */
 void image_dir_remove(int parent, const char *name);
 
-/* Reads the manifest, which must be of the image `name`. The caller frees *bytes, from which
- * *extra reads. Returns 0, or -errno: -EINVAL, -ENOENT, -ELOOP or -ENOTSUP if it never was or will
- * not be valid again. */
+/* Reads the manifest, which must be of the image `name`. The caller frees *bytes, from which *extra
+ * reads. Returns 0 or -errno. -EINVAL, -ENOENT, -ELOOP and -ENOTSUP mean that the manifest is
+ * invalid or missing, and a retry does not help. */
 int image_manifest_load(int dir, const char *name, struct image_manifest *out, uint8_t **bytes,
 			struct wire *extra, struct err *e);
 /* Opens a file for reading. Returns a descriptor, or -errno as image_manifest_load. Files of

@@ -31,7 +31,9 @@ struct private_copy {
 	struct file_id of; /* identity of the original; unknown for a previous instance's copy */
 	dev_t dev;	   /* identity of the copy; ino is 0 until the copy is complete */
 	ino_t ino;
-	int fd; /* read-only; VMs get duplicates. -1: not complete, or only for older VMs */
+	/* read-only; VMs get duplicates. -1: not complete, or adopted for the VMs that map it
+	 * already */
+	int fd;
 	uint64_t bytes;
 	uint64_t unused_ms; /* since when the tenant has no sandbox; 0: the tenant has one */
 	struct private_job *job;
