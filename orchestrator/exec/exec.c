@@ -1012,7 +1012,7 @@ struct op *service_exec(struct service *c, const char *tenant, const char *id,
 		exec->traceparent = strdup(spec->traceparent);
 	history_text(exec->text, spec->code, spec->code_len);
 	sandbox_touch(s);
-	/* Whether a context exists, only the guest knows. */
+	/* Only the guest knows whether a context exists. */
 	if (!lane->context[0] || lane->known)
 		deferred_run(&c->deferred, &exec->op.deferred, notify_started, exec);
 	if (s->state == SBX_READY || s->state == SBX_RUNNING)

@@ -49,8 +49,8 @@ struct history_entry {
 	uint64_t seq;
 	uint8_t kind, result;
 	uint16_t children; /* of a fork: how many it made */
-	/* Of a call the first line of its code, of a checkpoint its name, else the id of the
-	 * sandbox, checkpoint or Space that the state came from. Valid UTF-8, may be empty. */
+	/* The first line of a call's code, the name of a checkpoint, or else the id of the sandbox,
+	 * checkpoint or Space that the state came from. Valid UTF-8, may be empty. */
 	char text[HISTORY_TEXT_MAX + 1];
 	char checkpoint[HISTORY_ID_MAX + 1]; /* of the state after the entry; empty: none */
 };

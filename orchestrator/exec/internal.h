@@ -81,7 +81,7 @@ void exec_keep(struct sandbox *s);
 /* Returns true when an unfinished line of a running call exceeds LINE_TIGHT_BYTES, the limit while
  * the output budget is used up. */
 bool exec_has_long_line(struct sandbox *s);
-/* Delivers unfinished lines that are longer than this, as partial lines. */
+/* Delivers unfinished lines that are longer than LINE_TIGHT_BYTES, as partial lines. */
 void exec_cut_lines(struct sandbox *s);
 /* Drops held output until all of it is within the budget (output.c). */
 void output_trim(struct service *c);

@@ -54,7 +54,7 @@ struct journal_state {
 	struct replay replay;
 	struct history_log history;
 	struct exec_point point;
-	char context[AGENT_ID_LEN + 1];	    /* while records are read: journal_in */
+	char context[AGENT_ID_LEN + 1];	    /* the context of the record read last (journal_in) */
 	uint64_t expires_ms, idle_since_ms; /* boot-time clock; expires_ms 0: never */
 };
 

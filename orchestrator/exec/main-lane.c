@@ -118,7 +118,7 @@ static void on_lost(void *arg, enum guest_lost how, const char *text)
 		return;
 	}
 	if (how == GUEST_UNREACHED && !vmproc_is_running(lane->sandbox->vm))
-		return; /* the VM's owner is told next */
+		return; /* the VM's owner is notified next */
 	snprintf(reason, sizeof(reason), "can't connect to its guest: %.180s", text);
 	sandbox_vm_died(lane->sandbox, reason);
 }

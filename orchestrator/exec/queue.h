@@ -111,14 +111,17 @@ void exec_hold(struct sandbox *s, bool held);
 /* Records the state of the running calls in *out. Returns 0 or -ENOMEM; free *out with
  * exec_point_fini in both cases. */
 int exec_note(struct sandbox *s, struct exec_point *out);
-/* Notes in what exec_note recorded which clients have hung up since. Returns true if any has. */
+/* Updates what exec_note has filled in: marks the calls whose clients have hung up since. Returns
+ * true if there are any. */
 bool exec_note_hang_ups(struct sandbox *s, struct exec_point *p);
-/* Returns the bytes of the running calls' unfinished lines, of which each copy gets its own. */
+/* Returns the bytes of the running calls' unfinished lines. Each copy of the calls has its own copy
+ * of these bytes. */
 size_t exec_lines(struct sandbox *s);
 /* Delivers the longest of those lines as a partial one, whose reader may end the sandbox. Copies
  * share the bytes of delivered lines. Returns false when all lines are short. */
 bool exec_cut_longest(struct sandbox *s);
-/* Returns the bytes of unfinished results, of which each copy gets its own. */
+/* Returns the bytes of unfinished results. Each copy of the calls has its own copy of these
+ * bytes. */
 size_t exec_point_results(const struct exec_point *p);
 /* Drops the unfinished results: the copies of their calls report that. */
 void exec_point_drop_results(struct exec_point *p);
