@@ -14,8 +14,9 @@ struct diff_found {
 
 struct service_diff {
 	struct diff_found found[DIFF_NKINDS];
-	size_t n, bytes;	  /* of all paths */
-	struct diff_chunk *chunk; /* holds the paths; the last one, which leads to the others */
+	size_t n, bytes; /* of all paths */
+	/* the last chunk of paths, which points to the chunks before it */
+	struct diff_chunk *chunk;
 };
 
 /* Adds a path, of which it makes a copy. Returns 0 or -ENOMEM. */

@@ -145,10 +145,9 @@ static void guest_op_finished(struct op *base)
 
 static const struct guest_op_kind undo_kind = {.timeout_ms = UNDO_MS, .undoes = true};
 
-/* Sends the request that `encode` writes for the operation. Takes an operation of its own, since
- * the connection of this one may be closed, or carry a stream. It has the place of this one: a
- * guest that never answers would otherwise keep any number of them, and take the places of others.
- */
+/* Sends the request that `encode` writes for the operation. Sends it with a new operation, since
+ * this one's connection may be closed, or carry a stream. The new operation counts against the same
+ * limits: otherwise, a guest that never answers could hold any number of operations. */
 static void send_apart(struct guest_op *op, int (*encode)(struct guest_op *op, struct guest_op *by))
 {
 	struct guest_op *by = guest_op_new(op->base.service, &undo_kind, sizeof(*by), NULL, NULL);

@@ -35,7 +35,8 @@ struct staged {
 	unsigned at;	/* the source being copied */
 	struct op *sub; /* the step in progress; while a source is copied: the unpacking */
 	struct op *program;
-	/* While a source is copied: `wanted`: the next part is; `packed`: the archive has ended. */
+	/* While a source is copied. `wanted`: the guest with the stage wants the next part of the
+	 * archive; `packed`: the archive has ended. */
 	bool wanted, packed, paused;
 	struct text part; /* of an archive */
 	uint64_t total;	  /* bytes of archives */
