@@ -63,7 +63,8 @@ static void note_made(struct service *c, bool well)
 	c->template_env.ops->made(c->template_env.arg, well);
 }
 
-/* In a fleet, a create that lacks a part of its tenant's limit here may go on. */
+/* Does not count a create that lacks a part of its tenant's limit on this host: other hosts of the
+ * fleet may give up some. */
 static void count_failure(struct service *c, const struct failure *f)
 {
 	c->stats.create_failures += !f->lacks;

@@ -72,11 +72,12 @@ bool tenant_has_room(const struct service *c, const char *tenant, size_t n, stru
 /* Returns true when disks of `gb` more in total are within the limit; else fills in *f with
  * FAIL_CAP_REACHED and returns false. */
 bool tenant_has_disk(const struct service *c, const char *tenant, uint64_t gb, struct failure *f);
-/* Returns true when the tenant, which uses `own`, may take one more of a host resource, of which
- * `total` of `most` are taken: with API keys, while fair_share (base/num.h) allows it. */
+/* Returns whether a tenant that has `own` units of a resource of the host may take one more. All
+ * tenants together have `total`, and the host has `most`. With API keys, fair_share (base/num.h)
+ * decides. */
 bool tenant_share(const struct service *c, size_t total, size_t own, size_t most);
-/* Like tenant_share, for something of which the host does at most `most` at a time. Returns false
- * with *f filled, which calls it `what` (a plural). */
+/* Like tenant_share, for something that the host does at most `most` times at once. If it returns
+ * false, *f names that thing as `what`, a plural. */
 bool tenant_may_begin(const struct service *c, const char *what, size_t total, size_t own,
 		      size_t most, struct failure *f);
 /* Returns true when the tenant, which has `n` checkpoints, may take one more; else fills in *f with

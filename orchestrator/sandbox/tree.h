@@ -106,7 +106,7 @@ bool tree_claim(struct tree_claim *claim, struct failure *f);
 /* Returns false, with *f filled, if the tree was deleted since the claim was made: its sandboxes
  * must not come into being. */
 bool tree_claim_stands(const struct tree_claim *claim, struct failure *f);
-/* Tells that a freeze for the claim is over. */
+/* Notes that a freeze for the claim is over. */
 void tree_claim_again(struct tree_claim *claim);
 /* Gives back what was granted, or stops waiting. Does nothing for a claim that was never made. */
 void tree_claim_drop(struct tree_claim *claim);
