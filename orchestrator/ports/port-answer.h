@@ -54,8 +54,8 @@ struct port_place {
 /* Returns whether the client gets the field. */
 bool port_answer_passes(const struct port_answer *a, const struct port_field *f,
 			const struct port_place *place);
-/* Adds the value that the client gets for a field that passes: of Location and Set-Cookie another
- * one than the server's. */
+/* Adds the value that the client gets for a field that passes. It differs from the server's for
+ * Location and Set-Cookie. */
 void port_answer_value(struct text *out, const struct port_field *f,
 		       const struct port_place *place);
 

@@ -43,8 +43,8 @@ bool port_ask_line(struct text *out, const struct port_ask *ask);
 void port_ask_field(struct text *out, const char *name, const char *value, size_t len);
 void port_ask_end(struct text *out, const struct port_ask *ask, const char *connection);
 
-/* Returns whether a header is one between two neighbours, which no proxy passes on. `connection`
- * has the values of all Connection headers, which name further ones. */
+/* Returns whether a header concerns a single connection (hop-by-hop), so that proxies don't pass it
+ * on. `connection` has the values of all Connection headers, which name further ones. */
 bool port_is_hop(const char *name, size_t len, const struct port_field *fields, size_t n_fields);
 /* Returns whether the comma-separated list has the token, whatever its case. */
 bool port_has_token(const char *list, size_t len, const char *token, size_t token_len);

@@ -30,7 +30,7 @@ bool port_is_for(const h2o_req_t *req, const struct config *config)
 	return find_target(&t, req, config);
 }
 
-/* Returns the tenant if this token, or none, gives access. */
+/* Returns the tenant if the port is public or the token gives access to it; else NULL. */
 static const char *try_token(struct request *r, const char *token, size_t len)
 {
 	struct port_proxy *p = proxy_of(r);
@@ -79,7 +79,7 @@ static bool may_use_cookies(const struct request *r)
 	       header_is(r, "sec-fetch-site", "none") || header_is(r, "sec-fetch-mode", "navigate");
 }
 
-/* Tries all cookies of the name: a page of another sandbox can set one for all servers below
+/* Tries all cookies called PORT_COOKIE: a page of another sandbox can set one for all servers below
  * sandbox_domain. */
 static const char *try_cookies(struct request *r)
 {

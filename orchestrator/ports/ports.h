@@ -64,10 +64,11 @@ struct port_sink {
 	void (*ended)(void *arg, const struct failure *f);
 };
 
-/* Connects to a TCP port in the sandbox. `visitor`: NULL for the tenant itself; else access depends
- * on the port's share, ends with it, and has limits of its own, also for each visitor, which is the
- * number of an address. op_pause and op_resume apply to the server's bytes; an abandoned
- * connection is closed. A connection counts as activity in the sandbox when bytes pass. */
+/* Connects to a TCP port in the sandbox. `visitor`: NULL for the tenant itself, else the number of
+ * the client's address. A visitor needs the port's share: the connection ends with the share.
+ * Visitors have limits of their own, in all and for each address. op_pause and op_resume apply to
+ * the server's bytes; an abandoned connection is closed. A connection counts as activity in the
+ * sandbox when bytes pass. */
 struct op *service_port_connect(struct service *c, const char *tenant, const char *id,
 				uint16_t port, const uint64_t *visitor,
 				const struct port_sink *sink, void *arg);

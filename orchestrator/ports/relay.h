@@ -61,7 +61,8 @@ void relay_header(struct request *r, const char *name, size_t name_len, const ch
 /* --- port-tunnel.c -------------------------------------------------------------------------- */
 
 /* Answers 101 and connects the client's connection to r->op, whose `ended` was not called yet.
- * Needs of `link` only what sends. `first`: bytes of the server that were received already. */
+ * Uses only send, end and redirect of `link`. `first`: bytes of the server that were received
+ * already. */
 void port_tunnel_begin(struct request *r, const struct relay_link *link, const void *first,
 		       size_t len);
 /* Closes the tunnels whose keys were revoked, and those whose clients do not read what is left of

@@ -97,7 +97,7 @@ char *shares_write(const struct ports_sandbox *p)
 	return text;
 }
 
-/* `event`: what the recorded change of the share is. */
+/* `event`: the name of the change that is recorded. */
 static void note(const struct sandbox *s, const char *event, const struct port_share *share)
 {
 	bool shared = strcmp(event, SHARED) == 0;
@@ -180,7 +180,7 @@ bool service_port_share(struct service *c, const char *tenant, const char *id, u
 	if (!share || share->is_public != wanted) {
 		if (share ? !change(s, share, wanted, f) : !add_new(s, port, wanted, f))
 			return false;
-		/* Some of them may have been made without the token. */
+		/* Some of the connections may have been made without the token. */
 		if (!wanted)
 			tunnels_end_shared(s, port);
 	}
