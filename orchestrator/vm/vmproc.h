@@ -69,8 +69,8 @@ struct vmproc_owner {
  * `died`. */
 struct vmproc *vmproc_spawn(struct vmproc_host *h, const struct vmproc_spec *spec,
 			    const struct vmproc_owner *owner, void *arg);
-/* Identifies a VM. Slot and pid are reused for later VMs. The instance never is: each fill chooses
- * a random one. */
+/* Identifies a VM. Slot and pid are reused for later VMs. The instance is unique: each CTL_FILL
+ * chooses a random one. */
 struct vmproc_id {
 	uint32_t slot, pid; /* pid: in the host's namespace; 0: unknown */
 	uint8_t instance[CTL_INSTANCE_LEN];
