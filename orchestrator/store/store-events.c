@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The catalogue's table of events: the audit log, and the queue of the webhooks. An event waits
- * here until the change that it tells of is made, and is written in the transaction of that change.
+ * here until the change that it reports is made, and is written in the transaction of that change.
  */
 #include <stdlib.h>
 #include <string.h>
