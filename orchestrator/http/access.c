@@ -69,7 +69,7 @@ void access_log_request(struct http *h, const struct request *r)
 	enum log_level level = quiet ? LOG_DEBUG : LOG_INFO;
 
 	print_client(client, sizeof(client), r);
-	/* The path alone would not tell the sandbox. */
+	/* The path alone does not show which sandbox it is. */
 	if (r->at_port)
 		snprintf(server, sizeof(server), "%s:%u", r->id, r->at_port);
 	count(h, r->route ? (size_t)(r->route - h->ops.routes) : h->ops.n_routes, status, x->bytes);

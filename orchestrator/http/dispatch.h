@@ -44,10 +44,11 @@ struct idem *keyed_answers(struct http *h);
 
 /* --- after it --------------------------------------------------------------------------------- */
 
-/* Must follow on the function that serves the request. If a call is in flight then, gives it the
- * request's key, and has the client's end detected at once, not at the next tick: the service
- * undoes what an abandoned call made, if only its client would have known of it. Does so for each
- * route that changes something, so that none can forget it. */
+/* To be called after the function that serves the request. If that has started a call, gives the
+ * call the request's key. If the route changes something, also has the client's end detected at
+ * once instead of at the next tick: the service undoes what an abandoned call has made if only
+ * its client would have known of it. The server calls this for all routes, so that none can
+ * forget it. */
 void request_began(struct request *r);
 
 /* --- requests that are passed on ---------------------------------------------------------------
@@ -70,15 +71,15 @@ bool http_is_from_peer(const h2o_req_t *req);
 bool request_is_finished(const struct request *r);
 
 /* Answers 101, after which h2o hands over the client's connection by calling `fn` with `arg`. The
- * request's call is the caller's from then on. Sets *conn, for which the caller owes a conn_ended.
- */
+ * caller owns the request's call from then on. Sets *conn, which the caller passes to conn_ended in
+ * the end. */
 void request_upgrade(struct request *r, struct conn **conn, h2o_http1_upgrade_cb fn, void *arg);
 void conn_ended(struct conn *c);
 void conn_cut(struct conn *c);
 /* Returns whether each direction of the connection can end on its own: not over TLS, unless it is
  * from another host of the fleet. */
 bool conn_ends_apart(const struct conn *c);
-/* Returns a list for objects of such connections. While it has any, ops.revoked is called. */
+/* Returns a list for objects of upgraded connections. While it has any, ops.revoked is called. */
 struct list *http_upgraded(struct http *h);
 
 #endif

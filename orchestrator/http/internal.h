@@ -96,8 +96,9 @@ struct exchange {
 	bool local;		  /* from this machine, and no header says otherwise */
 	bool offers_key;	  /* the client sent a key, and keys exist */
 	enum key_verdict verdict; /* verdict on the key */
-	bool as_operator;	  /* is answered with what its key's tier permits operators */
-	unsigned refs;		  /* held by h2o, a call, a body being read, the poll */
+	/* the answer may show what the tier of an operator's key permits */
+	bool as_operator;
+	unsigned refs; /* held by h2o, a call, a body being read, the poll */
 	struct list link, dirty_link;
 	struct trace_parent parent; /* the parsed r.traceparent */
 	struct span *span;	    /* NULL: no span is recorded */
@@ -196,8 +197,8 @@ void keyed_close(struct http *h);
 
 /* --- guard.c: access control ---------------------------------------------------------------- */
 
-/* Ends the requests in flight whose keys were revoked, and those answered as to an operator whose
- * keys are no operators' any more. */
+/* Ends the requests in flight whose keys were revoked, and those answered as an operator's whose
+ * keys are no operators' keys any more. */
 void guard_cut_revoked(struct http *h);
 /* Finds the key in an Authorization header's value. Returns false when there is none. */
 bool guard_bearer(const char *value, size_t len, const char **key, size_t *key_len);

@@ -51,8 +51,8 @@ static bool key_admits(struct request *r, const h2o_iovec_t *key)
 	return false;
 }
 
-/* Sets *said if the header field has its one value. Another one is refused: the client would learn
- * too late that it was not understood. */
+/* Sets *said if the header field has the value `word`, the only valid one. Refuses any other value:
+ * the client would notice too late that it was not understood. */
 static bool read_word(struct request *r, const char *field, const char *name, const char *word,
 		      bool *said)
 {

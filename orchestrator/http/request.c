@@ -100,7 +100,8 @@ static void find_client(struct request *r)
 	struct exchange *x = exchange(r);
 	static const char name[] = "x-forwarded-for";
 	const h2o_headers_t *headers = &r->req->headers;
-	/* A peer gives one address, whichever it is. */
+	/* A peer sends one address, the client's. It is the result, since every address counts as
+	 * that of a proxy. */
 	const char *trusted = x->conn->from_peer ? "0.0.0.0/0,::/0" : r->config->trusted_proxies;
 	bool read = true;
 

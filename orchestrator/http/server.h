@@ -57,8 +57,9 @@ struct http_ops {
 	void (*closing)(struct api *api);
 	/* Adds header fields to an answer for another host of the fleet. */
 	void (*to_peer)(struct request *r);
-	/* The client only asks for an answer that is not remembered here: returns whether other
-	 * hosts are asked. If not, or if none of them has it: keyed_unknown (dispatch.h). */
+	/* Called when the client asks only for a remembered answer, which this host does not have.
+	 * Returns whether other hosts are asked. If they are not, or none of them has it,
+	 * keyed_unknown (dispatch.h) answers. */
 	bool (*unknown)(struct request *r);
 	/* A limit of the tenant is reached on this host: returns whether other hosts of the fleet
 	 * are asked for a part of theirs, after which the request is served again. */
@@ -74,8 +75,8 @@ struct http *http_new(struct loop *loop, struct service *service, struct keys *k
 int http_listen(struct http *h, struct err *e);
 struct client;
 /* Also listens for other hosts of the fleet, who pass requests on and are admitted by `tls`, which
- * must outlive the server. `known` returns whether an address is one of theirs, which has no limit
- * of connections. */
+ * must outlive the server. `known` returns whether an address belongs to one of them: the number of
+ * connections from it is not limited. */
 int http_listen_peers(struct http *h, const char *address, SSL_CTX *tls,
 		      bool (*known)(void *arg, const struct client *from), void *arg,
 		      struct err *e);
