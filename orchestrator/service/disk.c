@@ -40,7 +40,7 @@ static void probe_disk(const char *dir, struct disk_found *found)
 	found->error[0] = 0;
 	if (statvfs(dir, &fs) == 0) {
 		found->free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
-		/* Without the blocks that only root may use, as df(1) counts. */
+		/* Leaves out the blocks that only root may use, as df(1) does. */
 		found->total_bytes =
 			(uint64_t)(fs.f_blocks - fs.f_bfree + fs.f_bavail) * fs.f_frsize;
 	}

@@ -55,7 +55,7 @@ static void count_warm(void *arg, const struct template *t, uint32_t rootfs_gb, 
 	load->warm[kind] = (uint8_t)min_u32(load->warm[kind] + n, UINT8_MAX);
 }
 
-/* Creates that are about to take a warm sandbox have as good as taken it. */
+/* Counts the warm sandboxes as taken by the creates that are about to take one. */
 static void take_off(struct place_load *load, uint32_t n)
 {
 	for (size_t i = 0; i < PLACE_KINDS; i++)

@@ -126,7 +126,7 @@ uint32_t service_cap(const struct service *c, const char *tenant);
 
 struct metric {
 	const char *name; /* a counter's ends with _total; labels may follow, in braces */
-	/* NULL: the same as of the metric before, which differs only in its labels */
+	/* NULL: the help of the metric before, which differs only in its labels */
 	const char *help;
 	uint64_t value;
 };

@@ -40,7 +40,7 @@ struct upkeep {
 	struct {
 		struct place_health health;
 		struct place_room room;
-		uint64_t measured_ms; /* when the room was, on the loop's clock */
+		uint64_t measured_ms; /* when the room was measured, on the loop's clock */
 	} load;
 };
 
