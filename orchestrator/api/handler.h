@@ -152,7 +152,7 @@ void end_file(struct request *r, const char *type, const struct failure *f);
 /* service_done_fn of the HEAD for such an answer. */
 void end_file_head(void *arg, const struct failure *f);
 
-/* The value of an optional bool in a uint8_t that json_read has not found. */
+/* The value of a uint8_t for an optional bool that the body does not have. */
 #define NOT_SAID 2
 static inline enum change change_of(uint8_t said)
 {

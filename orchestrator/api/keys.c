@@ -25,7 +25,7 @@ static void add_key(struct text *t, const struct key *key, const struct request 
 	json_member_bool(t, "current", key == r->key);
 }
 
-/* `missing`: the code if nothing has the name in the request. */
+/* `missing`: the error's code for -ENOENT. */
 static void refuse(struct request *r, const struct err *e, const char *missing)
 {
 	if (e->code == -EINVAL) {
