@@ -47,7 +47,7 @@ static int get_how(struct wire *w, const char *what, enum agent_write *how, stru
 	uint8_t value = wire_get_u8(w);
 
 	if (value > AGENT_WRITE_APPEND)
-		return err_say(e, EPROTO, "%s: there is no way %u to write", what, value);
+		return err_say(e, EPROTO, "%s: unknown way to write (%u)", what, value);
 	*how = value;
 	return 0;
 }
