@@ -185,7 +185,7 @@ bool merge_rolled_back(struct sandbox *parent, struct sandbox *winner, struct re
 		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
 		return false;
 	}
-	log_info("sandbox %s: is checkpoint %s again, in slot %u", parent->id, to->id,
+	log_info("sandbox %s: rolled back to checkpoint %s, in slot %u", parent->id, to->id,
 		 winner->slot);
 	winner->off_catalogue = true;
 	winner->forget = true;
