@@ -258,7 +258,7 @@ static void on_loaded(void *arg, struct disk_job *job)
 
 	s->reading = NULL;
 	if (job->job.ret < 0) {
-		log_error("the fleet's keys are not read, those of before stay in use: %s",
+		log_error("cannot read the fleet's keys, the previous ones stay in use: %s",
 			  job->job.err.text);
 	} else if (f->ring) {
 		s->ring = f->ring;
@@ -312,7 +312,7 @@ static struct ring *load_now(struct shared_keys *s, const char *name)
 	struct err e;
 
 	if (load(f, &e) < 0)
-		log_error("the fleet's keys are not read: %s", e.text);
+		log_error("cannot read the fleet's keys: %s", e.text);
 	else
 		ring = f->ring;
 	if (ring)

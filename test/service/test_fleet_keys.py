@@ -267,7 +267,7 @@ def test_what_is_damaged_or_hostile_changes_nothing(fleet: Fleet, b: Service) ->
     assert all(key["state"] == "good" for key in admin_list(b))
     log = b.log.read_text()
     for sentence in (
-        "the fleet's keys are not read, those of before stay in use: ",
+        "cannot read the fleet's keys, the previous ones stay in use: ",
         "a key in keys.json is left out: ",
         "keys in keys.json are left out",
         f"keys {id_of('other')} and {good['id']} have the same hash",
