@@ -249,7 +249,7 @@ static void watch_ended(struct etcd *c)
 	struct err e = c->watch_error;
 
 	if (e.code == 0 && outcome(c, &c->watch, &e) == 0)
-		snprintf(e.text, sizeof(e.text), "the answer is at its end");
+		snprintf(e.text, sizeof(e.text), "the answer ended");
 	log_info("the watch of etcd at %s ended (%s): starting another one", etcd_endpoint(c),
 		 e.text);
 }
@@ -306,7 +306,8 @@ int etcd_new(struct etcd **out, const struct etcd_options *options, struct err *
 		etcd_free(c);
 		return ret;
 	}
-	/* So that the hosts spread over the members, also those of a member that fails. */
+	/* Begins with a random member, and goes through them in a random direction. So the hosts
+	 * spread over the members, and those whose member fails spread over the others. */
 	random_bytes(&chance, sizeof(chance));
 	c->at = c->n ? chance % c->n : 0;
 	c->step = chance >> 31 ? 1 : c->n - 1;

@@ -123,7 +123,7 @@ static bool parse(struct arguments *out, int argc, char *argv[])
 	return optind == argc && !(out->check && out->host);
 }
 
-/* Tells systemd, which then starts rametd. */
+/* Notifies systemd, which then starts rametd. */
 static void notify_ready(void)
 {
 	const char *path = getenv("NOTIFY_SOCKET");

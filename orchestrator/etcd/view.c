@@ -272,8 +272,8 @@ bool view_load(struct view *v, const char *text, size_t len)
 
 /* --- cards ------------------------------------------------------------------------------------ */
 
-/* When many hosts join at once, etcd takes its time. A clock that is a little behind is seen by its
- * own host, for which the others are ahead. */
+/* Tolerates a clock that seems late, because etcd is slow while many hosts join at once. A host
+ * whose clock is a little behind notices that itself: to it, the others are ahead. */
 static void check_clock(const struct fleet_host *h, int64_t now)
 {
 	const int64_t ahead = h->seen - now;

@@ -17,7 +17,7 @@
 
 #define VIEW_CLOCK_S	 5		    /* a clock may be ahead by that much */
 #define VIEW_LATE_S	 30		    /* or behind: a card may also come late */
-#define VIEW_GONE_KEEP_S (35ll * 24 * 3600) /* a host that is gone is forgotten after it */
+#define VIEW_GONE_KEEP_S (35ll * 24 * 3600) /* a host that is gone is forgotten after this time */
 
 struct view;
 

@@ -499,10 +499,10 @@ const char *etcd_version_advice(const char *version)
 	if (v[0] != 3 || v[1] < 4)
 		return "it is not supported: use 3.5.26 or later, or 3.6.16 or later";
 	if (v[1] == 4)
-		return "it works, but its project no longer mends it: 3.5.26 or later, or 3.6.16 "
+		return "it works, but its project no longer fixes it: 3.5.26 or later, or 3.6.16 "
 		       "or later, is recommended";
 	if ((v[1] == 5 && v[2] < 26) || (v[1] == 6 && v[2] < 16))
-		return "it works, but members that were removed and leases that are renewed have "
-		       "faults that 3.5.26 and 3.6.16 do not have";
+		return "it works, but has faults that 3.5.26 and 3.6.16 do not have: when members "
+		       "are removed, and when leases are renewed";
 	return NULL;
 }
