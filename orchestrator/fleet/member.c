@@ -116,14 +116,15 @@ static void on_read(void *arg, struct disk_job *job)
 
 	m->reading = NULL;
 	if (job->job.ret < 0) {
-		log_error("the fleet's table is not read, its last one stays in use: %s",
+		log_error("cannot read the fleet's table, the previous one stays in use: %s",
 			  job->job.err.text);
 	} else if (!is_same_place(m->table, r->table)) {
-		log_error("the fleet's table is not used, its last one stays in use: it says that "
-			  "this is host %u in cell %u of fleet %s, not %u in %u of %s: restart the "
-			  "service if that is right",
-			  r->table->self->number, r->table->cell, r->table->fleet,
-			  m->table->self->number, m->table->cell, m->table->fleet);
+		log_error(
+			"the fleet's new table is refused, the previous one stays in use: it says "
+			"that this is host %u in cell %u of fleet %s, not %u in %u of %s: restart "
+			"the service if that is right",
+			r->table->self->number, r->table->cell, r->table->fleet,
+			m->table->self->number, m->table->cell, m->table->fleet);
 	} else {
 		free(m->table);
 		m->table = r->table;

@@ -230,7 +230,8 @@ static bool here_at_once(const struct place *p, const struct place_create *c)
 	       (!p->mean || self->load.used <= p->mean / 256 + PLACE_SLACK);
 }
 
-/* Notes a host for the last turn: the first one with room, or better with a slot. */
+/* Notes a host for the last turn: the first one with room, but rather the first one with room and a
+ * slot in hand. */
 static void remember(const struct place *p, struct place_create *c, uint16_t host)
 {
 	bool slot = host == p->self;

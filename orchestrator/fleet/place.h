@@ -17,13 +17,13 @@
 #include <stdint.h>
 
 #define PLACE_TURNS	  7
-#define PLACE_HOME_TURNS  2    /* the first ones: among the tenant's homes */
+#define PLACE_HOME_TURNS  2    /* the first turns: they draw from the tenant's homes */
 #define PLACE_SENDS	  3    /* hosts that a create is sent to at most */
 #define PLACE_PICKS	  2    /* hosts that are compared in a turn, besides this one */
 #define PLACE_KINDS	  8    /* templates and sizes whose warm sandboxes are counted */
 #define PLACE_FULL	  1000 /* `used` of a host without any room */
 #define PLACE_CREATE_FULL 850  /* from here on there is room for forks only */
-#define PLACE_SLACK	  50   /* this host is used up to so much above the mean */
+#define PLACE_SLACK	  50   /* this host is preferred up to this much above the mean */
 #define PLACE_FRESH_MS	  5000 /* an older load is asked for again */
 #define PLACE_SILENT_MS	  5000 /* how long a host that did not answer is left alone */
 #define PLACE_FAILURES	  3    /* creates in a row, after which a host takes itself out */
