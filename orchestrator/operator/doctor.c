@@ -293,7 +293,7 @@ static void check_delegation(const struct doctor_host *h)
 			   "ramet-vms.service, whose cgroup is for VMs, does not run");
 	else
 		doctor_say(h, "delegation", DOCTOR_OK, NULL,
-			   "systemd does not run here, so all cgroups are free");
+			   "systemd does not run here, so rametd may use every cgroup");
 }
 
 /* --- clock and memory --------------------------------------------------------------------------
@@ -307,7 +307,8 @@ static void check_clock(const struct doctor_host *h, const char *flags)
 		    sizeof(source));
 	bool steady = has_word(flags, "constant_tsc") && has_word(flags, "nonstop_tsc");
 	if (strcmp(source, "tsc") == 0 && steady)
-		doctor_say(h, "tsc", DOCTOR_OK, NULL, "the TSC is steady, and the clock source");
+		doctor_say(h, "tsc", DOCTOR_OK, NULL,
+			   "the TSC is steady, and it is the clock source");
 	else if (strcmp(source, "tsc") == 0 || strcmp(source, "kvm-clock") == 0)
 		doctor_say(h, "tsc", DOCTOR_WARNING,
 			   "in a VM, let its hypervisor offer an invariant TSC",
@@ -341,7 +342,8 @@ static void check_memory(const struct doctor_host *h)
 			   memory.total >> 20);
 	else if (meminfo_is_low(&memory))
 		doctor_say(h, "memory", DOCTOR_PROBLEM,
-			   "end other programs, or sandboxes: below a 32nd no VM is started",
+			   "end other programs, or sandboxes: no VM starts with less than a 32nd "
+			   "available",
 			   "only %" PRIu64 " of %" PRIu64 " MiB are available",
 			   memory.available >> 20, memory.total >> 20);
 	else
