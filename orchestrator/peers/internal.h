@@ -26,7 +26,7 @@ struct peers {
 	 * oldest entry is replaced. */
 	struct {
 		uint32_t number;
-		bool for_all; /* tenants; otherwise for one */
+		bool for_all; /* silent for all tenants; otherwise for one */
 		uint64_t tenant, until_ms;
 	} silent[PEERS_SILENT_MAX];
 	size_t next_silent;

@@ -120,8 +120,8 @@ static const struct op_methods settling_ops = {
 	.abandon = op_free,
 };
 
-/* Grants as much as possible. Returns a limit of which nothing is left although a request waits for
- * it; TENANT_LIMITS: none. */
+/* Grants as much as possible. Returns the limit that a waiting request needs and of which nothing
+ * is left; TENANT_LIMITS if there is none. */
 static unsigned grant(struct settling *w)
 {
 	struct peer_slots *s = w->slots;

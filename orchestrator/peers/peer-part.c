@@ -62,7 +62,7 @@ bool peers_is_silent(const struct peers *p, const struct request *r, uint32_t nu
 	return false;
 }
 
-/* A host that takes connections may be slow for this tenant only, which has much. */
+/* A host that takes connections may be slow for this tenant only, who may have many entries. */
 static void note_silent(struct peers *p, const struct request *r, const struct asking *a)
 {
 	const size_t at = p->next_silent++ % PEERS_SILENT_MAX;
@@ -98,7 +98,7 @@ static void on_answer(struct peer_call *call, const struct failure *f)
 	struct request *r = a->parts->op.arg;
 
 	if (f) {
-		log_warn("a list goes on without host %s: %s", call->host, f->text);
+		log_warn("a list is sent without the entries of host %s: %s", call->host, f->text);
 		note_silent(p, r, a);
 	} else {
 		peers_heard(p, a->number, &call->answer);

@@ -38,9 +38,9 @@ struct peers_part {
 	size_t limit;			/* entries that were asked for */
 	char next[CURSOR_TEXT_MAX + 1]; /* cursor of the rest; empty: there is none */
 };
-/* Asks the host for the part at `path` on behalf of r's client, whose key the host checks. It has a
- * second. `fn` is called after each answer, until r->op is left. Returns false when the client's
- * query can't be passed on, or when too many hosts are asked. */
+/* Asks the host for the part at `path` on behalf of r's client, whose key the host checks. The host
+ * has one second to answer. `fn` is called after each answer, until r->op is left. Returns false
+ * when the client's query can't be passed on, or when too many hosts are asked. */
 bool peers_ask(struct peers *p, struct request *r, const struct fleet_host *host,
 	       const struct text *path, size_t limit, void (*fn)(struct request *r));
 bool peers_is_asked(const struct request *r, uint32_t number);
@@ -49,7 +49,8 @@ bool peers_is_asked(const struct request *r, uint32_t number);
 bool peers_part(const struct request *r, uint32_t number, const struct peers_part **part);
 void peers_forget(const struct request *r, uint32_t number);
 
-/* Returns whether the host did not answer a moment ago: anybody, or r's tenant. */
+/* Returns whether the host was asked a moment ago and did not answer, either for any tenant or for
+ * r's. */
 bool peers_is_silent(const struct peers *p, const struct request *r, uint32_t number);
 
 /* --- loads (peer-loads.c) --------------------------------------------------------------------- */
