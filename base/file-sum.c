@@ -14,7 +14,8 @@
 
 #define PAGE	     4096u
 #define BUFFER_BYTES (1u << 20)
-#define KNOWN	     65536u /* entries; a sum that another one replaced is computed again */
+/* entries; a sum whose entry another file takes is computed again when needed */
+#define KNOWN 65536u
 
 /* --- walk ----------------------------------------------------------------------------------- */
 
