@@ -49,7 +49,8 @@ struct ram {
 	 * was not written since it was protected has the content that the snapshot has.
 	 */
 	bool watching;
-	bool keep_watching;	/* after the freeze, too: the guest writes little */
+	/* tracking continues after the freeze, since the guest writes little */
+	bool keep_watching;
 	struct extents watched; /* own pages that were protected and not mapped since */
 	bool recording;		/* the working set is being recorded, until the first freeze */
 	struct working_set working_set;
