@@ -185,9 +185,9 @@ static void flush_out(struct driver *d)
 }
 
 /*
- * Wakes the driver on the agent's CPU, which is about to be idle: waking it on another one would
- * take an interrupt between the two, which costs several exits from the VM. It may move to any CPU
- * later.
+ * Wakes the driver on the agent's CPU, which is about to be idle: waking it on another CPU would
+ * take an interrupt from one CPU to the other, which costs several exits from the VM. It may move
+ * to any CPU later.
  */
 static void flush_here(struct driver *d)
 {

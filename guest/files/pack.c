@@ -66,7 +66,8 @@ static int by_inode(const void *a, const void *b)
 	return x->ino < y->ino ? -1 : x->ino > y->ino;
 }
 
-/* Returns the path under which the file was packed before, or NULL and remembers this one. */
+/* Returns the path under which the file was packed before. If there is none, remembers `path` and
+ * returns NULL. */
 static const char *packed_as(const char *path, const struct stat *st)
 {
 	size_t len = strlen(path) + 1;

@@ -349,7 +349,8 @@ static int unpack(const struct file_request *r, uint64_t *entries, struct err *e
 		bad = check_room(un.top, r->size, e);
 	if (!bad)
 		bad = tar_read(&calls, NULL, entries, e);
-	/* What follows the last entry, such as zeros: success is only reported after all data. */
+	/* Reads what follows the last entry, such as zeros, because success is reported only after
+	 * all data. */
 	while (!bad && worker_io_data(&rest))
 		continue;
 	return bad;

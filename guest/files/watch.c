@@ -191,7 +191,7 @@ static void on_moved_to(struct watched *in, const struct inotify_event *ev, cons
 	}
 	w.moved.cookie = 0;
 	report(AGENT_RENAMED, w.moved.folder, w.moved.path, path);
-	/* What it replaced was an empty folder, whose watch the kernel ends. */
+	/* The rename has replaced an empty folder, whose watch the kernel ends. */
 	struct watched *folder = watch_folders_named(&w.folders, w.moved.parent, w.moved.name);
 	if (folder && w.moved.folder && watch_folders_move(folder, in, ev->name) < 0)
 		worker_io_fail(ENOMEM, "no memory to watch %.100s", w.path);

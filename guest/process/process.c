@@ -93,8 +93,8 @@ static void reap(struct process *p)
 static void end(struct process *p)
 {
 	process_drain(p);
-	/* Pipes stay open as long as other processes have them: those would be killed by SIGPIPE
-	 * when they print something. */
+	/* Pipes stay open as long as other processes have them open, too: without a reader, these
+	 * would be killed by SIGPIPE when they print something. */
 	if (p->tty)
 		process_close_watch(&p->outs[0].watch);
 	p->state = PROCESS_ENDED;

@@ -42,7 +42,8 @@ int reseed_apply(const struct reseed_request *r, const struct system_ops *sys, s
 
 /*
  * The kernel generates its boot_id once and nobody can change it, but programs use it to identify
- * one run of one machine. A copy of a guest needs another one, so a file is mounted over it.
+ * one run of one machine. A copy of a guest needs a boot_id of its own, so a file is mounted over
+ * the kernel's.
  */
 #define BOOT_ID_PATH "/proc/sys/kernel/random/boot_id"
 #define BOOT_ID_FILE "/run/boot_id"
