@@ -104,7 +104,8 @@ static void remove_one(struct space *p)
  * apart, so that they don't push out those that an undo can go to. */
 static void remove_surplus(const struct sandbox *s)
 {
-	uint32_t left[CHECKPOINT_UNDONE + 1] = {0}; /* of each kind: this one and newer ones */
+	/* of each kind: the checkpoint at hand and newer ones */
+	uint32_t left[CHECKPOINT_UNDONE + 1] = {0};
 	struct list *all = all_of(s);
 
 	list_each (pos, all)

@@ -34,8 +34,8 @@
 #include "orchestrator/snapshot/internal.h"
 #include "orchestrator/snapshot/space-files.h"
 
-/* A fork copies the running calls for each child. Maximum bytes of long unfinished lines in all of
- * these copies, and the same of unfinished results. */
+/* A fork copies the running calls for each child. This limits the bytes of long unfinished lines in
+ * all these copies together, and a second time those of unfinished results. */
 #define HELD_MOST (64u << 20)
 
 #define GETS_NONE "gets no checkpoint" /* how an error continues for a sandbox at a limit */

@@ -185,7 +185,7 @@ int spaces_sweep(const char *state_dir, const struct spaces_sweep *s, struct err
 
 /* The last copy of a file without a name, which is a memory layer. The next checkpoint of the same
  * sandbox has most of these layers, too, and links the copies. A VM process could make a file that
- * passes for another one, but not for one of another sandbox. */
+ * passes for another one; that can harm its own sandbox only, by which copies are looked up. */
 static struct copy {
 	struct file_id source;
 	char sandbox[SANDBOX_ID_LEN + 1];
