@@ -99,8 +99,8 @@ static int open_tap(uid_t uid, struct err *e)
 /*
  * Returns the root of a procfs that is mounted nowhere. In /proc itself, the entries that the
  * kernel caches for a sysctl of each namespace are in one chain, which it walks at each open: with
- * 1,000 namespaces, that took more time than all else here. /proc serves where no other may be
- * mounted.
+ * 1,000 namespaces, that took more time than all else here. Falls back to /proc where no other
+ * procfs may be mounted.
  */
 static int open_proc(struct err *e)
 {

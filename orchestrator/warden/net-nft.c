@@ -60,7 +60,8 @@ int nft_run(int reserved, const char *commands, char **output, const char *what,
 
 	if (kept < 0)
 		return err_set(e, errno, "keep the descriptor that is reserved for nftables");
-	/* A new descriptor gets the lowest free number, so the socket's is at most this one. */
+	/* A new descriptor gets the lowest free number, so the number of nftables' socket is at
+	 * most the one that is freed here. */
 	close(reserved);
 	int r = run(commands, output, what, e);
 	dup3(kept, reserved, O_CLOEXEC);
