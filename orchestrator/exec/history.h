@@ -67,8 +67,8 @@ void history_text(char out[static HISTORY_TEXT_MAX + 1], const char *text, size_
  * Returns the copy. */
 const struct history_entry *history_add(struct history_log *h, const struct history_entry *entry,
 					uint32_t after);
-/* Appends a copy of an entry that has its numbers; if the last entry has the same number, replaces
- * that one. Returns false for an entry that the history can't have. */
+/* Appends a copy of an entry that is numbered already. Replaces the last entry if that has the same
+ * number. Returns false for an entry that the history can't have. */
 bool history_read(struct history_log *h, const struct history_entry *entry);
 /* Notes a checkpoint of the present state in the last entry. Returns the entry; NULL if there is
  * none or it has a checkpoint already. */

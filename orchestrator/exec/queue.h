@@ -54,7 +54,7 @@ struct exec_lane {
 
 	/* --- of a context only --- */
 	bool running; /* the first call was sent to the guest */
-	bool known;   /* the guest accepted a call of those that are queued */
+	bool known;   /* the guest has accepted one of the queued calls */
 	struct loop_timer idle;
 };
 
@@ -117,8 +117,8 @@ bool exec_note_hang_ups(struct sandbox *s, struct exec_point *p);
 /* Returns the bytes of the running calls' unfinished lines. Each copy of the calls has its own copy
  * of these bytes. */
 size_t exec_lines(struct sandbox *s);
-/* Delivers the longest of those lines as a partial one, whose reader may end the sandbox. Copies
- * share the bytes of delivered lines. Returns false when all lines are short. */
+/* Delivers the longest of those lines as a partial line. The reader of the event may end the
+ * sandbox. Copies share the bytes of delivered lines. Returns false when all lines are short. */
 bool exec_cut_longest(struct sandbox *s);
 /* Returns the bytes of unfinished results. Each copy of the calls has its own copy of these
  * bytes. */
