@@ -145,10 +145,10 @@ struct file_data {
  * neither finished nor abandoned. */
 void service_file_feed(struct op *base, const void *part, size_t len, bool last);
 
-/* Does what is answered by its success alone, as proto/agent.h says: AGENT_PUT, AGENT_WRITE and
- * AGENT_UNPACK with `data`, whose length becomes the size; AGENT_REMOVE, AGENT_MKDIR, AGENT_MOVE
- * and AGENT_CHANGE without (NULL). A put replaces nothing before the last part of its data; a write
- * or unpack that fails or is abandoned may leave part of the data. */
+/* Makes a request whose answer is only success or failure (proto/agent.h): AGENT_PUT, AGENT_WRITE
+ * and AGENT_UNPACK with `data`, whose length becomes the size; AGENT_REMOVE, AGENT_MKDIR,
+ * AGENT_MOVE and AGENT_CHANGE without (NULL). A put replaces nothing before the last part of its
+ * data; a write or unpack that fails or is abandoned may leave part of the data. */
 struct op *service_file_do(struct service *c, const char *tenant, const char *id,
 			   const struct agent_file_request *request, const struct file_data *data,
 			   service_done_fn *fn, void *arg);
@@ -300,8 +300,8 @@ struct op *service_process_read(struct service *c, const char *tenant, const cha
 struct op *service_process_input(struct service *c, const char *tenant, const char *id,
 				 const char *process, const void *data, size_t len,
 				 service_done_fn *fn, void *arg);
-/* Does what is answered by its success alone: AGENT_PROC_CLOSE, AGENT_PROC_SIGNAL, AGENT_PROC_KILL
- * or AGENT_PROC_RESIZE. */
+/* Makes a request whose answer is only success or failure: AGENT_PROC_CLOSE, AGENT_PROC_SIGNAL,
+ * AGENT_PROC_KILL or AGENT_PROC_RESIZE. */
 struct op *service_process_do(struct service *c, const char *tenant, const char *id,
 			      const struct agent_process_request *request, service_done_fn *fn,
 			      void *arg);
