@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A persistent sandbox is frozen when it was idle for so long. Not at once: a freeze that fails,
- * for want of disk space, would begin again at once. */
+/* A persistent sandbox is frozen once it has been idle for this time. Without such a time, a freeze
+ * that fails for lack of disk space would begin again at once. */
 #define DRAIN_IDLE_S 5
 
 struct service;
