@@ -289,7 +289,8 @@ static void note_text(struct keys *k, const char *event, const struct key *key,
 }
 
 /* Adds an event to the next change of the catalogue. `previous`: NULL, or the id of the key that
- * this one replaces, which is valid for at most `grace_s`; negative: until it is revoked. */
+ * `key` replaces. The previous key stays valid for `grace_s` at most; negative: until it is
+ * revoked. */
 static void note(struct keys *k, const char *event, const struct key *key, const char *previous,
 		 int64_t grace_s)
 {

@@ -203,7 +203,7 @@ int store_checkpoint_add(struct store *s, const struct store_checkpoint *row, co
 			 const struct store_answer *answer, struct err *e);
 /* Records new labels, a new score, and of `row->checkpoint` name, pin, expires_at_ms and kind. */
 int store_checkpoint_change(struct store *s, const struct store_space *row, struct err *e);
-/* Adds the Space `row`, which is what a checkpoint in memory became on disk. */
+/* Adds the row of a checkpoint that was in memory and is on disk now. */
 int store_checkpoint_stored(struct store *s, const struct store_space *row, struct err *e);
 /* Removes the checkpoint, and records its files as the files of a Space that is gone. Sandboxes and
  * checkpoints that came from this checkpoint come from its parent from now on. */
