@@ -57,7 +57,7 @@ struct request {
 	bool ended;	      /* `out` is the end of the answer */
 	bool streaming;	      /* the answer is streamed NDJSON */
 	bool quiet;	      /* a success is logged at debug level */
-	bool hangup;	      /* what it streams ends when the client leaves */
+	bool hangup;	      /* the program whose output it streams ends when the client leaves */
 	bool made_program;    /* `other` is a program that this request has started */
 	atomic_bool unwanted; /* like !req; workers read this */
 

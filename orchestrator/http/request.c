@@ -225,7 +225,7 @@ void request_cut(struct request *r, int status, const char *code, const char *re
 	r->req->http1_is_persistent = 0;
 	request_leave_call(r); /* its callback would answer a second time */
 	if (x->in_flight)
-		conn_cut(x->conn); /* h2o detects it at the write in flight */
+		conn_cut(x->conn); /* h2o notices that at its write in flight */
 	else if (r->started)
 		stream_end(r, true);
 	else
