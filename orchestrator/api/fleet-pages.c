@@ -380,7 +380,8 @@ static void ask_ahead(struct request *r)
 	}
 }
 
-/* Takes the part of the present host, which is another one. Returns false while it is missing. */
+/* Takes the part of the present host, which is not this host. Returns false while the part is
+ * missing. */
 static bool take_next(struct request *r)
 {
 	struct fleet_pages *w = fleet_of(r);

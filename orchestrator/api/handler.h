@@ -137,7 +137,7 @@ bool ask_flag(struct request *r, const char *name, bool *flag);
 /* Reads a number from `least` on; leaves *n unchanged when the parameter is absent. */
 bool ask_number(struct request *r, const char *name, uint64_t least, uint64_t *n);
 
-/* Sends a request on files that is answered by its success alone. */
+/* Sends a request on files whose answer is only success or failure. */
 void file_do(struct request *r, const struct agent_file_request *request,
 	     const struct file_data *data);
 /* Adds "KEY":"NAME", and "KEY_b64" with the exact bytes if the name is not UTF-8. */

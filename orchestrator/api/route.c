@@ -207,8 +207,8 @@ static enum route_result find(struct route_match *m, const struct segments *s, s
 	for (size_t i = 0; i < n_routes; i++) {
 		if (!matches(routes[i].pattern, s, first, &found))
 			continue;
-		/* Of two patterns that match, the first is meant: the other one has an id where
-		 * this one has a word. */
+		/* If two patterns match, the first is meant: it has a word where the second has an
+		 * id. */
 		if (pattern && strcmp(routes[i].pattern, pattern) != 0)
 			continue;
 		pattern = routes[i].pattern;
