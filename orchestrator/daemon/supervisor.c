@@ -104,8 +104,9 @@ static void on_warden_end(struct supervisor *s, int status)
 			kill(s->pid, SIGTERM);
 		return;
 	}
-	/* A warden that exits by itself ends rametd. But if it failed to start after another one
-	 * was killed, it is tried again: remains of the killed one may still be in its way. */
+	/* A warden that exits by itself ends rametd. But if a warden was killed and the next one
+	 * fails to start, another one is started: remains of the killed one may still be in its
+	 * way. */
 	if (WIFEXITED(status) && (!WEXITSTATUS(status) || !s->killed || s->stopping)) {
 		s->over = true;
 		s->status = WEXITSTATUS(status);
