@@ -235,7 +235,8 @@ static int take_value(struct ring *r, const char *id, const struct etcd_pair *pa
 	struct ring_key key;
 	struct entry *entry = find(r, id);
 
-	/* If it is damaged for this host, what the host has is not put over it again and again. */
+	/* Notes the version in etcd first: if that is damaged for this host, the host must not put
+	 * its own version over it again and again. */
 	if (entry) {
 		entry->revision = pair->revision;
 		set_missing(r, entry, false);

@@ -130,7 +130,7 @@ static int grant(struct session *s, struct err *e)
 	return ret;
 }
 
-/* A lease that has ended, or that has another time than it had, is not used any more. */
+/* Stops using a lease that has ended, or whose time to live has changed. */
 static int keep_alive(struct session *s, struct err *e)
 {
 	struct text request = {0}, answer;
