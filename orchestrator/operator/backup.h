@@ -32,8 +32,8 @@ int restore_run(const struct config *config, const char *dir, bool skip_damaged)
 int command_failed(const struct err *e);
 /* Writes a copy of a catalogue that no process has open. */
 int catalogue_copy(const char *from, const char *to, struct err *e);
-/* Writes what can be read from `fd` to the new file `path`, that only its owner can read, and to
- * the disk. */
+/* Copies what can be read from `fd` to the new file `path`, which only its owner can read, and
+ * flushes it. */
 int file_copy(int fd, const char *path, struct err *e);
 
 #endif
