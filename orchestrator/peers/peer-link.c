@@ -43,7 +43,7 @@ struct link {
 	bool paused;
 	bool safe;	   /* what was sent may be sent again */
 	bool reused;	   /* the connection served another request before */
-	struct text again; /* what was sent, as long as that may be necessary */
+	struct text again; /* what was sent, as long as it may have to be sent again */
 	bool answered;	   /* some bytes have arrived */
 	/* `eof`: no more bytes come from the host; `ending`: none follow for the host. */
 	bool eof, ending, keep;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where creates are made: does what orchestrator/fleet/place.h says. A create that was sent to
- * another host is never passed on by that one. If it has an Idempotency-Key, only few hosts may
- * make it. A first attempt is decided by the host that it reaches, which asks nobody. Any other one
- * may be a repetition: the first of those hosts asks all others for an earlier answer, whichever
- * host the repetition reaches.
+ * Where creates are made: does what orchestrator/fleet/place.h says. A host never passes on a
+ * create that another host has sent to it. Only few hosts may make a create with an
+ * Idempotency-Key. The host that a first attempt reaches decides among them, without a question.
+ * Any other attempt may be a repetition: whichever host it reaches, the first of those few hosts
+ * asks the others for an earlier answer.
  */
 #include <string.h>
 

@@ -80,7 +80,7 @@ bool peers_place(struct peers *p, struct request *r, const struct peers_create *
  * peers_serve. */
 void peers_send(struct peers *p, struct request *r, const char *id, const struct fleet_host *host);
 /* Returns the host that finds out whether this create has been made with its Idempotency-Key, and
- * otherwise decides where it is made; NULL: this one, also for a first attempt. */
+ * otherwise decides where it is made. NULL: this host does, as always for a first attempt. */
 const struct fleet_host *peers_key_host(struct peers *p, const h2o_req_t *req);
 
 /* --- limits of tenants (peer-slots.c) -------------------------------------------------------- */
