@@ -130,7 +130,7 @@ static int grant(struct session *s, struct err *e)
 	return ret;
 }
 
-/* Stops using a lease that has ended, or whose time to live has changed. */
+/* Renews the lease. Gives up a lease that has ended, or whose time to live has changed. */
 static int keep_alive(struct session *s, struct err *e)
 {
 	struct text request = {0}, answer;
