@@ -112,7 +112,7 @@ void answer(struct request *r, int status, const char *content_type);
 void answer_file(struct request *r, const char *content_type, const void *data, size_t len);
 void answer_error(struct request *r, int status, const char *code, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
-/* Answers 400 `bad_request`; false, for checks of a request. */
+/* Answers 400 `bad_request`. Its value is false, so that a check of a request can return it. */
 #define bad_request(r, ...) (answer_error(r, 400, "bad_request", __VA_ARGS__), false)
 /* Answers a failure of the service. A 500 has an id that is in the log as well. */
 void answer_failure(struct request *r, const struct failure *f);
@@ -125,7 +125,7 @@ bool answer_has_room(struct request *r, size_t len);
 void answer_header(struct request *r, const char *name, const char *value);
 void answer_retry_after(struct request *r, unsigned seconds);
 
-/* Answers a HEAD for a stream of a sandbox. Returns false when the request is none. */
+/* Answers a HEAD for a stream of a sandbox. Returns false for other methods. */
 bool stream_is_head(struct request *r);
 /* Sends the head of a stream that is not NDJSON, before its first output. `length` as in
  * answer_head. */

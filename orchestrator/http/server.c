@@ -103,8 +103,8 @@ static bool leaves_room(struct request *r)
 	return false;
 }
 
-/* Those in flight include answers that nobody reads, so a connection that has more than a few
- * requests is closed. */
+/* The requests in flight include those whose answers nobody reads, so a connection that has more
+ * than a few requests is closed. */
 bool request_has_room(struct request *r)
 {
 	struct exchange *x = exchange(r);
