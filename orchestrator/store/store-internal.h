@@ -133,7 +133,7 @@ void store_finalize(sqlite3 *db);
 /* Runs SQL statements and ignores their rows. */
 int store_exec(sqlite3 *db, const char *sql, struct err *e);
 /* Runs a bound statement that returns no rows, and resets it. Outside a transaction, events that
- * wait are added in the one of the statement. */
+ * wait are added in the statement's own transaction. */
 int store_run(struct store *s, sqlite3_stmt *st, struct err *e);
 /* Passes on `ret`, but fails if the statement that was run did not change the row of `id`. */
 int store_changed(struct store *s, int ret, const char *id, struct err *e);
