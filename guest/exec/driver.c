@@ -176,7 +176,7 @@ static void flush_out(struct driver *d)
 			return;
 		}
 		if (n < 0)
-			break; /* the pidfd reports its end */
+			break; /* the driver's pidfd reports its end */
 		d->out_pos += (size_t)n;
 	}
 	forget_out(d);
