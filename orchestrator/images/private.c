@@ -45,7 +45,7 @@ struct private_job {
 	struct step_job job;
 	char dir[CONFIG_PATH_MAX + 16], name[NAME_MAX_BYTES];
 	int in, out;
-	int own; /* the complete copy, read-only */
+	int own; /* the copy, once it is complete; read-only */
 	struct file_walk walk;
 	bool begun;
 	struct stat made;
