@@ -100,9 +100,7 @@ static const struct rule sanitizer_rules[] = {
 };
 
 static const struct rule vcpu_rules[] = {
-	RULE_IOCTL(KVM_RUN),		     /* the run loop */
-	RULE_ARG(madvise, 2, MADV_DONTNEED), /* end of a thread: frees its stack */
-	RULE(exit),			     /* end of a thread */
+	RULE_IOCTL(KVM_RUN), /* the run loop, which only the end of the process ends */
 };
 
 static const struct rule loop_rules[] = {
@@ -277,22 +275,9 @@ int confine_new(struct confine **out, struct err *e)
 		r = compile_blank(&c->loop, loop_rules, ARRAY_LEN(loop_rules), e);
 	if (!r)
 		r = compile_running(&c->running, e);
-	if (r) {
-		confine_free(c);
-		return r;
-	}
-	*out = c;
-	return 0;
-}
-
-void confine_free(struct confine *c)
-{
-	if (!c)
-		return;
-	free(c->vcpu.filter);
-	free(c->loop.filter);
-	free(c->running.filter);
-	free(c);
+	if (!r)
+		*out = c;
+	return r;
 }
 
 static int load(const struct sock_fprog *program, struct err *e)

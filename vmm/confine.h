@@ -13,7 +13,6 @@ struct confine;
 
 /* Drops all capabilities and compiles the filters. Call it before any thread is started. */
 int confine_new(struct confine **out, struct err *e);
-void confine_free(struct confine *c);
 
 /* Confine the calling thread from now on: a vCPU thread, or the loop's thread. */
 int confine_vcpu(struct confine *c, struct err *e);

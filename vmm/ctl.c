@@ -20,7 +20,7 @@ struct ctl {
 	const struct vm_config *cfg;
 	struct event_loop *loop;
 	struct vm *vm;
-	struct event_watch *listen_watch, *conn_watch;
+	struct event_watch *conn_watch;
 	int conn;	     /* -1: none */
 	uint32_t generation; /* counts connections: answers to an older connection are dropped */
 	uint8_t instance[CTL_INSTANCE_LEN]; /* set by CTL_FILL; zeros before */
@@ -400,30 +400,17 @@ static void on_connection(void *arg, uint32_t events)
 		send_ended(c);
 }
 
-int ctl_new(struct ctl **out, const struct vm_config *cfg, struct event_loop *loop, struct vm *vm,
-	    struct err *e)
+int ctl_serve(const struct vm_config *cfg, struct event_loop *loop, struct vm *vm, struct err *e)
 {
 	struct ctl *c = calloc(1, sizeof(*c));
+	struct event_watch *listen;
 	int r;
 
 	if (!c)
 		return err_set(e, ENOMEM, "serve the control socket");
 	*c = (struct ctl){.cfg = cfg, .loop = loop, .vm = vm, .conn = -1};
-	r = event_watch_add(loop, cfg->ctl_fd, EPOLLIN, on_connection, c, &c->listen_watch, e);
-	if (r) {
-		free(c);
-		return r;
-	}
-	vm_on_ended(vm, on_guest_ended, c);
-	*out = c;
-	return 0;
-}
-
-void ctl_free(struct ctl *c)
-{
-	if (!c)
-		return;
-	hang_up(c);
-	event_watch_del(c->listen_watch);
-	free(c);
+	r = event_watch_add(loop, cfg->ctl_fd, EPOLLIN, on_connection, c, &listen, e);
+	if (!r)
+		vm_on_ended(vm, on_guest_ended, c);
+	return r;
 }

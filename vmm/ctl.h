@@ -14,14 +14,10 @@
 #include "vmm/dev/event-loop.h"
 #include "vmm/vm.h"
 
-struct ctl;
-
 /*
- * Serves the socket cfg->ctl_fd. `cfg`, `loop` and `vm` must outlive it. CTL_QUIT stops the loop.
+ * Serves the socket cfg->ctl_fd. `cfg`, `loop` and `vm` must stay. CTL_QUIT stops the loop.
  */
-int ctl_new(struct ctl **out, const struct vm_config *cfg, struct event_loop *loop, struct vm *vm,
-	    struct err *e);
-void ctl_free(struct ctl *c);
+int ctl_serve(const struct vm_config *cfg, struct event_loop *loop, struct vm *vm, struct err *e);
 
 /*
  * Checks that `m`, received with `bytes` bytes and `nfds` descriptors, is a valid request. Returns

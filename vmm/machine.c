@@ -78,15 +78,11 @@ static int add_device(struct machine *m, unsigned i, const struct machine_config
 	struct vio_dev *dev;
 	int r = irq_line_init(&m->lines[i], device_gsi[i], e);
 
-	if (r)
-		return r;
-	r = new_device(&dev, (enum machine_device)i, cfg, e);
 	if (!r)
-		r = vio_mmio_new(&m->devices[i], dev, device_addr(i), &m->lines[i], &m->bus,
-				 cfg->loop, e);
-	if (r)
-		irq_line_fini(&m->lines[i]);
-	return r;
+		r = new_device(&dev, (enum machine_device)i, cfg, e);
+	return r ? r
+		 : vio_mmio_new(&m->devices[i], dev, device_addr(i), &m->lines[i], &m->bus,
+				cfg->loop, e);
 }
 
 int machine_init(struct machine *m, const struct machine_config *cfg, struct err *e)
@@ -104,14 +100,6 @@ int machine_init(struct machine *m, const struct machine_config *cfg, struct err
 	for (unsigned i = 0; !r && i < MACHINE_DEVICES; i++)
 		r = add_device(m, i, cfg, e);
 	return r;
-}
-
-void machine_fini(struct machine *m)
-{
-	for (unsigned i = 0; i < MACHINE_DEVICES && m->devices[i]; i++) {
-		vio_mmio_free(m->devices[i]);
-		irq_line_fini(&m->lines[i]);
-	}
 }
 
 static int attach_device(const struct machine *m, unsigned i, struct kvm_vm *kvm, struct err *e)

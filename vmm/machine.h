@@ -54,10 +54,7 @@ struct machine {
 	struct vio_mmio *devices[MACHINE_DEVICES];
 };
 
-/* Returns 0 or -errno; in both cases machine_fini releases what the machine holds. */
 int machine_init(struct machine *m, const struct machine_config *cfg, struct err *e);
-/* Does nothing to a zeroed machine. */
-void machine_fini(struct machine *m);
 
 /* Attaches interrupt lines and doorbells to this KVM VM. */
 int machine_attach(const struct machine *m, struct kvm_vm *kvm, struct err *e);

@@ -17,7 +17,6 @@ static int serve(const struct vm_config *cfg, struct err *e)
 {
 	struct event_loop *loop = NULL;
 	struct vm *vm = NULL;
-	struct ctl *ctl = NULL;
 	int r = event_loop_new(&loop, e);
 
 	if (!r)
@@ -25,13 +24,12 @@ static int serve(const struct vm_config *cfg, struct err *e)
 	/* For the loop's thread only: the vCPU threads exist already. */
 	turn_soon();
 	if (!r)
-		r = ctl_new(&ctl, cfg, loop, vm, e);
+		r = ctl_serve(cfg, loop, vm, e);
 	if (!r)
 		r = vm_confine(vm, e);
 	if (!r)
 		event_loop_run(loop);
-	ctl_free(ctl);
-	/* The end of the process frees vm and loop; freeing them here would only take time. */
+	/* The end of the process frees all; freeing it here would only take time. */
 	return r;
 }
 

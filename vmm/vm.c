@@ -281,30 +281,9 @@ int vm_new(struct vm **out, const struct vm_config *cfg, struct event_loop *loop
 	vm->state = CTL_BLANK;
 	pthread_mutex_init(&vm->end.lock, NULL);
 	r = make_blank(vm, e);
-	if (r) {
-		vm_free(vm);
-		return r;
-	}
-	*out = vm;
-	return 0;
-}
-
-void vm_free(struct vm *vm)
-{
-	if (!vm)
-		return;
-	vcpus_free(vm->vcpus);
-	event_timer_clear(vm->loop, &vm->flatten);
-	event_watch_del(vm->end.watch);
-	close_fd(&vm->end.fd);
-	machine_fini(&vm->machine);
-	kvm_vm_free(vm->kvm);
-	ram_free(vm->ram);
-	gm_release(&vm->mem);
-	close_fd(&vm->fork_writable);
-	confine_free(vm->confine);
-	pthread_mutex_destroy(&vm->end.lock);
-	free(vm);
+	if (!r)
+		*out = vm;
+	return r;
 }
 
 void vm_on_ended(struct vm *vm, vm_ended_fn *fn, void *arg)

@@ -19,9 +19,9 @@ struct vm;
 /* Called once on the loop's thread when the guest has ended. */
 typedef void vm_ended_fn(void *arg, enum ctl_end_reason reason, const char *text);
 
-/* Creates a blank VM: does all the slow work and confines the vCPU threads. */
+/* Creates a blank VM: does all the slow work and confines the vCPU threads. Only the end of the
+ * process frees it, also after a failure. */
 int vm_new(struct vm **out, const struct vm_config *cfg, struct event_loop *loop, struct err *e);
-void vm_free(struct vm *vm);
 void vm_on_ended(struct vm *vm, vm_ended_fn *fn, void *arg);
 /* Confines the calling thread, which is the loop's. */
 int vm_confine(struct vm *vm, struct err *e);

@@ -17,11 +17,6 @@ int irq_line_init(struct irq_line *line, uint32_t gsi, struct err *e)
 	return 0;
 }
 
-void irq_line_fini(struct irq_line *line)
-{
-	close_fd(&line->fd);
-}
-
 void irq_line_raise(const struct irq_line *line)
 {
 	uint64_t one = 1;

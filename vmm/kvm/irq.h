@@ -20,7 +20,6 @@ struct irq_line {
 };
 
 int irq_line_init(struct irq_line *line, uint32_t gsi, struct err *e);
-void irq_line_fini(struct irq_line *line);
 /* Raises one edge. Safe from any thread. */
 void irq_line_raise(const struct irq_line *line);
 

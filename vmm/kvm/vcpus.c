@@ -35,7 +35,6 @@ struct vcpu_thread {
 	int64_t exit_reason;
 	bool in_guest; /* the thread is in KVM_RUN, or about to be */
 	unsigned index;
-	bool started;
 	bool parked;  /* the thread does not touch its vCPU */
 	bool job_due; /* the thread has yet to do the job */
 };
@@ -49,7 +48,7 @@ struct vcpus {
 	pthread_cond_t quiesced; /* signalled when the last running thread has parked */
 	unsigned running;	 /* threads that are not parked */
 	unsigned busy;		 /* threads that are starting or have a job to do */
-	bool run, quit;		 /* what the threads have to do */
+	bool run;		 /* what the threads have to do */
 	bool held;		 /* stopped by vcpus_hold */
 	bool lead;		 /* vCPU 0 runs alone */
 	uint64_t lead_ns;	 /* latest end of the lead; 0: no thread waits yet */
@@ -209,25 +208,21 @@ static void await_change(struct vcpus *v)
 	pthread_cond_broadcast(&v->changed);
 }
 
-/* Returns false when the thread has to end. */
-static bool park(struct vcpu_thread *t)
+static void park(struct vcpu_thread *t)
 {
 	struct vcpus *v = t->all;
-	bool quit;
 
 	pthread_mutex_lock(&v->lock);
 	t->parked = true;
-	while (!v->quit && (t->job_due || !may_run(t))) {
+	while (t->job_due || !may_run(t)) {
 		if (t->job_due)
 			do_job(t);
 		else
 			await_change(v);
 	}
-	quit = v->quit;
-	v->running += !quit;
-	t->parked = quit;
+	v->running++;
+	t->parked = false;
 	pthread_mutex_unlock(&v->lock);
-	return !quit;
 }
 
 static void note_parked(struct vcpu_thread *t)
@@ -253,7 +248,7 @@ static void set_name(const struct vcpu_thread *t)
 	pthread_setname_np(pthread_self(), name);
 }
 
-static void *thread_main(void *arg)
+__attribute__((noreturn)) static void *thread_main(void *arg)
 {
 	struct vcpu_thread *t = arg;
 	struct vcpus *v = t->all;
@@ -262,13 +257,13 @@ static void *thread_main(void *arg)
 	t->tid = gettid(); /* before report_start, for which vcpus_new waits */
 	set_name(t);
 	report_start(v, v->ops->on_start ? v->ops->on_start(v->arg, &e) : 0, &e);
-	for (bool first = true; park(t); first = false) {
-		if (first)
-			v->ops->on_first_run(v->arg, t->index);
+	park(t);
+	v->ops->on_first_run(v->arg, t->index);
+	for (;;) {
 		run_until_stopped(t);
 		note_parked(t);
+		park(t);
 	}
-	return NULL;
 }
 
 static int start_threads(struct vcpus *v, struct err *e)
@@ -281,7 +276,6 @@ static int start_threads(struct vcpus *v, struct err *e)
 	pthread_mutex_lock(&v->lock);
 	for (unsigned i = 0; !r && i < v->count; i++) {
 		r = pthread_create(&v->threads[i].thread, &attr, thread_main, &v->threads[i]);
-		v->threads[i].started = !r;
 		v->busy += !r;
 	}
 	pthread_mutex_unlock(&v->lock);
@@ -336,12 +330,9 @@ int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops
 	r = start_threads(v, e);
 	if (!r)
 		r = wait_all_done(v, e);
-	if (r) {
-		vcpus_free(v);
-		return r;
-	}
-	*out = v;
-	return 0;
+	if (!r)
+		*out = v;
+	return r;
 }
 
 /* Makes KVM_RUN return. Not pthread_kill: it makes four system calls, which lengthen the pause. */
@@ -363,24 +354,6 @@ static void request_stop(struct vcpus *v)
 		if (v->running)
 			kick(&v->threads[i]);
 	}
-}
-
-void vcpus_free(struct vcpus *v)
-{
-	if (!v)
-		return;
-	vcpus_pause(v);
-	pthread_mutex_lock(&v->lock);
-	v->quit = true;
-	pthread_cond_broadcast(&v->changed);
-	pthread_mutex_unlock(&v->lock);
-	for (unsigned i = 0; i < v->count; i++)
-		if (v->threads[i].started)
-			pthread_join(v->threads[i].thread, NULL);
-	pthread_cond_destroy(&v->changed);
-	pthread_cond_destroy(&v->quiesced);
-	pthread_mutex_destroy(&v->lock);
-	free(v);
 }
 
 void vcpus_prepare(struct vcpus *v, const struct vcpus_job *job, void *arg)

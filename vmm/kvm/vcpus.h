@@ -28,10 +28,10 @@ struct vcpus_ops {
 	void (*on_exit)(void *arg, unsigned vcpu, struct kvm_run *run, int error);
 };
 
-/* Starts a parked thread for each vCPU. `vm`, `ops` and `arg` must outlive the threads. */
+/* Starts a parked thread for each vCPU. `vm`, `ops` and `arg` must stay until the process ends, as
+ * the threads do, also after a failure. */
 int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops, void *arg,
 	      struct err *e);
-void vcpus_free(struct vcpus *v);
 
 /*
  * Prepares the parked vCPUs on their own threads, all at once: calls `each` for every vCPU, then

@@ -168,10 +168,8 @@ static int create_vcpu(struct kvm_vm *vm, unsigned i, struct err *e)
 	if (c->fd < 0)
 		return err_set(e, errno, "create vCPU %u", i);
 	c->run = mmap(NULL, vm->host->run_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->fd, 0);
-	if (c->run == MAP_FAILED) {
-		c->run = NULL;
+	if (c->run == MAP_FAILED)
 		return err_set(e, errno, "map the kvm_run area of vCPU %u", i);
-	}
 	khz = ioctl(c->fd, KVM_GET_TSC_KHZ, 0);
 	c->tsc_khz = khz > 0 ? (uint32_t)khz : 0;
 	return 0;
@@ -207,30 +205,11 @@ int kvm_vm_new(struct kvm_vm **out, const struct kvm_host *h, unsigned nvcpus, c
 	if (!vm)
 		return err_set(e, ENOMEM, "create a KVM VM");
 	vm->host = h;
-	vm->fd = -1;
 	vm->nvcpus = nvcpus;
-	for (unsigned i = 0; i < KVM_VCPUS_MAX; i++)
-		vm->vcpu[i].fd = -1;
 	r = vm_build(vm, mem, e);
-	if (r) {
-		kvm_vm_free(vm);
-		return r;
-	}
-	*out = vm;
-	return 0;
-}
-
-void kvm_vm_free(struct kvm_vm *vm)
-{
-	if (!vm)
-		return;
-	for (unsigned i = 0; i < vm->nvcpus; i++) {
-		if (vm->vcpu[i].run)
-			munmap(vm->vcpu[i].run, vm->host->run_bytes);
-		close_fd(&vm->vcpu[i].fd);
-	}
-	close_fd(&vm->fd);
-	free(vm);
+	if (!r)
+		*out = vm;
+	return r;
 }
 
 int kvm_vcpu_set_cpuid(struct kvm_vcpu *c, const struct cpuid_list *cpuid, struct err *e)

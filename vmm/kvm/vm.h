@@ -57,7 +57,6 @@ int kvm_host_init(struct kvm_host *h, int kvm_fd, struct err *e);
  */
 int kvm_vm_new(struct kvm_vm **out, const struct kvm_host *h, unsigned nvcpus, const struct gm *mem,
 	       struct err *e);
-void kvm_vm_free(struct kvm_vm *vm);
 
 /* Sets the CPUID leaves. Call it before the vCPU's first run. */
 int kvm_vcpu_set_cpuid(struct kvm_vcpu *c, const struct cpuid_list *cpuid, struct err *e);

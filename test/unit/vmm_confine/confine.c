@@ -83,6 +83,7 @@ static void test_running_vcpu_thread_can_only_run(void **state)
 	assert_false(request(confine_vcpu, confine_running, KVM_SET_MSRS));
 	assert_false(request(confine_vcpu, confine_running, KVM_SET_IRQCHIP));
 	assert_true(request(confine_vcpu, confine_running, KVM_RUN));
+	assert_false(is_allowed((struct attempt){{confine_vcpu}, SYS_exit, {0}}));
 }
 
 static void test_loop_thread_can_only_read_running_vcpus(void **state)

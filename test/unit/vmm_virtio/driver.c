@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 /* Ends the program when a step of the setup fails. */
 static void must(int rc)
 {
@@ -35,7 +37,7 @@ void drv_fini(struct drv *v)
 {
 	vio_mmio_free(v->mmio);
 	event_loop_free(v->loop);
-	irq_line_fini(&v->line);
+	close_fd(&v->line.fd);
 	free(v->mem.base);
 }
 
