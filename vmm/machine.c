@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vmm/machine.h"
 
+#include <linux/virtio_mmio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,7 +14,6 @@
  * worth, which is enough for a boot or a crash.
  */
 #define CONSOLE_BYTES_PER_S 1024
-#define VIRTIO_QUEUE_NOTIFY 0x50 /* virtio v1.2, 4.2.2 */
 
 /*
  * Pins of the interrupt controller that no other device uses; 8 is the clock's, 12 the generation's
@@ -108,7 +108,7 @@ static int attach_device(const struct machine *m, unsigned i, struct kvm_vm *kvm
 	int r = irq_line_attach(kvm, &m->lines[i], e);
 
 	for (unsigned q = 0; !r && q < queues; q++)
-		r = doorbell_attach(kvm, device_addr(i) + VIRTIO_QUEUE_NOTIFY, q,
+		r = doorbell_attach(kvm, device_addr(i) + VIRTIO_MMIO_QUEUE_NOTIFY, q,
 				    vio_mmio_doorbell(m->devices[i], q), e);
 	return r;
 }

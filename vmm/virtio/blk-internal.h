@@ -14,6 +14,7 @@
 #define RAMET_VMM_VIRTIO_BLK_INTERNAL_H
 
 #include <liburing.h>
+#include <linux/virtio_blk.h>
 
 #include "base/bucket.h"
 #include "base/list.h"
@@ -26,7 +27,6 @@
 #define SEGS	   (SEG_MAX + 2)
 #define SECTOR	   512u
 #define CLUSTER	   IMAGE_CLUSTER
-#define F_FLUSH	   (1ull << 9)
 
 /*
  * Cost of one flush or hole, in operations of the rate limit: it makes the host write its journal,
@@ -36,9 +36,6 @@
 
 /* Delay before a write that found the host's disk full is retried. */
 #define BLK_ENOSPC_RETRY_NS 100000000u
-
-enum { T_IN = 0, T_OUT = 1, T_FLUSH = 4, T_GET_ID = 8, T_DISCARD = 11, T_WRITE_ZEROES = 13 };
-enum { S_OK = 0, S_IOERR = 1, S_UNSUPP = 2 };
 
 struct blk;
 struct blk_request;

@@ -75,8 +75,8 @@ static void finish(struct blk *b, struct blk_request *r, int error)
 	if (error && !r->orphan)
 		log_error_once(b, -error);
 	if (!r->orphan)
-		blk_answer(b, r->head, r->status, error ? S_IOERR : S_OK,
-			   r->kind == &blk_kinds[T_IN] && !error ? r->end - r->from : 0);
+		blk_answer(b, r->head, r->status, error ? VIRTIO_BLK_S_IOERR : VIRTIO_BLK_S_OK,
+			   r->kind == &blk_kinds[VIRTIO_BLK_T_IN] && !error ? r->end - r->from : 0);
 	release(b, r);
 }
 

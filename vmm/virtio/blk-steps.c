@@ -204,7 +204,7 @@ static int copy_step(struct blk *b, struct blk_request *r)
 /* A driver that did not accept FLUSH expects its writes to be stable when they are answered. */
 static int writes_finish(struct blk *b, struct blk_request *r)
 {
-	if ((b->dev.driver_features & F_FLUSH) || r->synced)
+	if ((b->dev.driver_features & VIO_FEATURE(VIRTIO_BLK_F_FLUSH)) || r->synced)
 		return 0;
 	return submit_sync(b, r);
 }
@@ -336,11 +336,11 @@ static int flush_done(struct blk *b, struct blk_request *r, uint64_t bytes)
 }
 
 const struct blk_kind blk_kinds[] = {
-	[T_IN] = {read_step, read_done, false},
-	[T_OUT] = {write_step, write_done, true},
-	[T_FLUSH] = {flush_step, flush_done, false},
-	[T_DISCARD] = {discard_step, punch_done, true},
-	[T_WRITE_ZEROES] = {zeroes_step, punch_done, true},
+	[VIRTIO_BLK_T_IN] = {read_step, read_done, false},
+	[VIRTIO_BLK_T_OUT] = {write_step, write_done, true},
+	[VIRTIO_BLK_T_FLUSH] = {flush_step, flush_done, false},
+	[VIRTIO_BLK_T_DISCARD] = {discard_step, punch_done, true},
+	[VIRTIO_BLK_T_WRITE_ZEROES] = {zeroes_step, punch_done, true},
 };
 
 bool blk_punch_refused(struct blk_request *r, int res)

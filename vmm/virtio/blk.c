@@ -19,16 +19,7 @@
 /* Bytes of the requests that are taken in one turn, before other devices get their turns. */
 #define TURN_BYTES (16u << 20)
 
-#define F_SIZE_MAX     (1ull << 1)
-#define F_SEG_MAX      (1ull << 2)
-#define F_BLK_SIZE     (1ull << 6)
-#define F_DISCARD      (1ull << 13)
-#define F_WRITE_ZEROES (1ull << 14)
-
-#define HEADER_BYTES 16u
-#define ID_BYTES     20u
-#define CONFIG_BYTES 60u
-#define RANGE_BYTES  16u /* in a discard or write-zeroes request (5.2.6) */
+#define HEADER_BYTES sizeof(struct virtio_blk_outhdr)
 
 /* --- requests from the driver --- */
 
@@ -52,54 +43,51 @@ static bool range_ok(const struct blk *b, uint64_t sector, uint64_t sectors)
  */
 static uint8_t read_range(const struct vq_chain *c, struct wanted *w)
 {
-	uint8_t raw[RANGE_BYTES];
-	struct wire r = wire_from(raw, sizeof(raw));
-	uint32_t flags;
+	struct virtio_blk_discard_write_zeroes r;
 
-	if (w->data_bytes != RANGE_BYTES)
-		return S_IOERR;
-	iov_read(vq_out(c), c->nout, HEADER_BYTES, raw, sizeof(raw));
-	w->sector = wire_get_u64(&r);
-	w->sectors = wire_get_u32(&r);
-	flags = wire_get_u32(&r);
-	if (flags & ~(w->type == T_WRITE_ZEROES ? 1u : 0u))
-		return S_UNSUPP;
-	return w->sectors <= DISCARD_SECTORS ? S_OK : S_IOERR;
+	if (w->data_bytes != sizeof(r))
+		return VIRTIO_BLK_S_IOERR;
+	iov_read(vq_out(c), c->nout, HEADER_BYTES, &r, sizeof(r));
+	w->sector = r.sector;
+	w->sectors = r.num_sectors;
+	if (r.flags & ~(w->type == VIRTIO_BLK_T_WRITE_ZEROES ? 1u : 0u))
+		return VIRTIO_BLK_S_UNSUPP;
+	return w->sectors <= DISCARD_SECTORS ? VIRTIO_BLK_S_OK : VIRTIO_BLK_S_IOERR;
 }
 
 static uint8_t check_data(const struct vq_chain *c, struct wanted *w)
 {
-	w->data_in = w->type == T_IN;
+	w->data_in = w->type == VIRTIO_BLK_T_IN;
 	w->data_bytes = w->data_in ? c->in_bytes - 1 : c->out_bytes - HEADER_BYTES;
 	if (w->data_bytes % SECTOR || w->data_bytes > REQUEST_BYTES || c->nin > SEGS ||
 	    c->nout > SEGS)
-		return S_IOERR;
+		return VIRTIO_BLK_S_IOERR;
 	w->sectors = w->data_bytes / SECTOR;
-	return S_OK;
+	return VIRTIO_BLK_S_OK;
 }
 
 static uint8_t check(const struct blk *b, const struct vq_chain *c, struct wanted *w)
 {
-	uint8_t status = S_OK;
+	uint8_t status = VIRTIO_BLK_S_OK;
 
 	w->data_bytes = c->out_bytes - HEADER_BYTES;
 	switch (w->type) {
-	case T_IN:
-	case T_OUT:
+	case VIRTIO_BLK_T_IN:
+	case VIRTIO_BLK_T_OUT:
 		status = check_data(c, w);
 		break;
-	case T_DISCARD:
-	case T_WRITE_ZEROES:
+	case VIRTIO_BLK_T_DISCARD:
+	case VIRTIO_BLK_T_WRITE_ZEROES:
 		status = read_range(c, w);
 		break;
-	case T_FLUSH:
+	case VIRTIO_BLK_T_FLUSH:
 		w->sector = w->sectors = 0;
 		break;
 	default:
-		return S_UNSUPP;
+		return VIRTIO_BLK_S_UNSUPP;
 	}
-	if (status == S_OK && (!b->disk || !range_ok(b, w->sector, w->sectors)))
-		status = S_IOERR;
+	if (status == VIRTIO_BLK_S_OK && (!b->disk || !range_ok(b, w->sector, w->sectors)))
+		status = VIRTIO_BLK_S_IOERR;
 	return status;
 }
 
@@ -113,26 +101,25 @@ static void start(struct blk *b, const struct vq_chain *c, const struct wanted *
 	r->status = status;
 	r->from = r->at = w->sector * SECTOR;
 	r->end = r->from + w->sectors * SECTOR;
-	if (w->type == T_IN)
+	if (w->type == VIRTIO_BLK_T_IN)
 		r->niov = iov_slice(vq_in(c), c->nin, 0, w->data_bytes, r->iov);
-	else if (w->type == T_OUT)
+	else if (w->type == VIRTIO_BLK_T_OUT)
 		r->niov = iov_slice(vq_out(c), c->nout, HEADER_BYTES, w->data_bytes, r->iov);
 	blk_start(b, r);
 }
 
 static uint64_t give_id(const struct vq_chain *c)
 {
-	static const char id[ID_BYTES] = "ramet-disk";
+	static const char id[VIRTIO_BLK_ID_BYTES] = "ramet-disk";
 
-	return iov_write(vq_in(c), c->nin, 0, id, min_u64(ID_BYTES, c->in_bytes - 1));
+	return iov_write(vq_in(c), c->nin, 0, id, min_u64(sizeof(id), c->in_bytes - 1));
 }
 
 static void take(struct blk *b, const struct vq_chain *c)
 {
 	const struct iovec *last;
-	uint8_t raw[HEADER_BYTES], *status, refused;
-	struct wire h = wire_from(raw, sizeof(raw));
-	struct wanted w = {0};
+	uint8_t *status, refused;
+	struct virtio_blk_outhdr h;
 
 	if (c->out_bytes < HEADER_BYTES || !c->nin) {
 		vio_guest_fault(&b->dev, "disk request without a header or a status byte");
@@ -140,12 +127,10 @@ static void take(struct blk *b, const struct vq_chain *c)
 	}
 	last = &vq_in(c)[c->nin - 1];
 	status = (uint8_t *)last->iov_base + last->iov_len - 1;
-	iov_read(vq_out(c), c->nout, 0, raw, sizeof(raw));
-	w.type = wire_get_u32(&h);
-	wire_get_u32(&h); /* reserved */
-	w.sector = wire_get_u64(&h);
-	if (w.type == T_GET_ID) {
-		blk_answer(b, c->head, status, S_OK, give_id(c));
+	iov_read(vq_out(c), c->nout, 0, &h, sizeof(h));
+	struct wanted w = {.type = h.type, .sector = h.sector};
+	if (w.type == VIRTIO_BLK_T_GET_ID) {
+		blk_answer(b, c->head, status, VIRTIO_BLK_S_OK, give_id(c));
 		return;
 	}
 	refused = check(b, c, &w);
@@ -264,25 +249,21 @@ static int init_ring(struct io_uring *ring, struct err *e)
 
 static void blk_config_read(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len)
 {
-	struct blk *b = blk_self(d);
-	static const uint8_t zeros[12];
-	uint8_t config[CONFIG_BYTES];
-	struct wire w = wire_on(config, sizeof(config));
+	const struct blk *b = blk_self(d);
+	const struct virtio_blk_config config = {
+		.capacity = b->disk ? layer_disk_bytes(b->disk) / SECTOR : 0,
+		.size_max = SEG_BYTES,
+		.seg_max = SEG_MAX,
+		.blk_size = CLUSTER,
+		.max_discard_sectors = DISCARD_SECTORS,
+		.max_discard_seg = 1,
+		.discard_sector_alignment = CLUSTER / SECTOR,
+		.max_write_zeroes_sectors = DISCARD_SECTORS,
+		.max_write_zeroes_seg = 1,
+		.write_zeroes_may_unmap = 1,
+	};
 
-	wire_put_u64(&w, b->disk ? layer_disk_bytes(b->disk) / SECTOR : 0);
-	wire_put_u32(&w, SEG_BYTES);
-	wire_put_u32(&w, SEG_MAX);
-	wire_put_u32(&w, 0); /* geometry */
-	wire_put_u32(&w, CLUSTER);
-	wire_put_bytes(&w, zeros, 12); /* topology, writeback, queues */
-	wire_put_u32(&w, DISCARD_SECTORS);
-	wire_put_u32(&w, 1); /* ranges per discard */
-	wire_put_u32(&w, CLUSTER / SECTOR);
-	wire_put_u32(&w, DISCARD_SECTORS);
-	wire_put_u32(&w, 1); /* ranges per write-zeroes */
-	wire_put_u8(&w, 1);  /* may unmap */
-	wire_put_bytes(&w, zeros, 3);
-	vio_config_copy(&w, offset, data, len);
+	vio_config_copy(&config, sizeof(config), offset, data, len);
 }
 
 static void blk_reset(struct vio_dev *d)
@@ -364,7 +345,9 @@ static const struct vio_ops blk_ops = {
 	.id = 2,
 	.queues = 1,
 	.queue_size = QUEUE_SIZE,
-	.features = F_SIZE_MAX | F_SEG_MAX | F_BLK_SIZE | F_FLUSH | F_DISCARD | F_WRITE_ZEROES,
+	.features = VIO_FEATURE(VIRTIO_BLK_F_SIZE_MAX) | VIO_FEATURE(VIRTIO_BLK_F_SEG_MAX) |
+		    VIO_FEATURE(VIRTIO_BLK_F_BLK_SIZE) | VIO_FEATURE(VIRTIO_BLK_F_FLUSH) |
+		    VIO_FEATURE(VIRTIO_BLK_F_DISCARD) | VIO_FEATURE(VIRTIO_BLK_F_WRITE_ZEROES),
 	.config_read = blk_config_read,
 	.reset = blk_reset,
 	.on_kick = blk_on_kick,

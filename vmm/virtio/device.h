@@ -23,6 +23,10 @@
 
 #define VIO_QUEUES_MAX 4
 
+/* In <linux/virtio_*.h>, features are numbers of bits. Its structures are in the host's byte order,
+ * which on x86 is that of virtio. */
+#define VIO_FEATURE(bit) (1ull << (bit))
+
 struct vio_dev;
 
 struct vio_ops {
@@ -107,8 +111,8 @@ void vio_notify(struct vio_dev *d, unsigned queue);
 bool vio_pop(struct vio_dev *d, unsigned queue, struct vq_chain *c);
 /* Does the same, but asks the driver for a kick before it returns false. */
 bool vio_pop_or_wait(struct vio_dev *d, unsigned queue, struct vq_chain *c);
-/* Serves config_read from a device's whole configuration, which was written to `config`. */
-void vio_config_copy(const struct wire *config, uint32_t offset, uint8_t *data, uint32_t len);
+/* Serves config_read from the beginning of a device's configuration; the rest is zeros. */
+void vio_config_copy(const void *config, size_t size, uint32_t offset, uint8_t *data, uint32_t len);
 /* Calls on_kick again in a later turn, so that other devices get their turns. */
 void vio_rekick(struct vio_dev *d, unsigned queue);
 /* Reports that a device whose drain returned false has no I/O in flight any more. */

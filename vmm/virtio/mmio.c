@@ -3,6 +3,9 @@
 #include "vmm/virtio/mmio-internal.h"
 
 #include <errno.h>
+#include <linux/virtio_config.h>
+#include <linux/virtio_mmio.h>
+#include <linux/virtio_ring.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -11,39 +14,6 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/num.h"
-
-enum reg {
-	REG_MAGIC = 0x000,
-	REG_VERSION = 0x004,
-	REG_DEVICE_ID = 0x008,
-	REG_VENDOR_ID = 0x00c,
-	REG_DEVICE_FEATURES = 0x010,
-	REG_DEVICE_FEATURES_SEL = 0x014,
-	REG_DRIVER_FEATURES = 0x020,
-	REG_DRIVER_FEATURES_SEL = 0x024,
-	REG_QUEUE_SEL = 0x030,
-	REG_QUEUE_NUM_MAX = 0x034,
-	REG_QUEUE_NUM = 0x038,
-	REG_QUEUE_READY = 0x044,
-	REG_QUEUE_NOTIFY = 0x050,
-	REG_INTERRUPT_STATUS = 0x060,
-	REG_INTERRUPT_ACK = 0x064,
-	REG_STATUS = 0x070,
-	REG_QUEUE_DESC_LOW = 0x080,
-	REG_QUEUE_DESC_HIGH = 0x084,
-	REG_QUEUE_DRIVER_LOW = 0x090,
-	REG_QUEUE_DRIVER_HIGH = 0x094,
-	REG_QUEUE_DEVICE_LOW = 0x0a0,
-	REG_QUEUE_DEVICE_HIGH = 0x0a4,
-	REG_SHM_LEN_LOW = 0x0b0,
-	REG_SHM_BASE_HIGH = 0x0bc,
-	REG_CONFIG_GENERATION = 0x0fc,
-	REG_CONFIG = 0x100,
-};
-
-#define F_INDIRECT_DESC (1ull << 28)
-#define F_EVENT_IDX	(1ull << 29)
-#define F_VERSION_1	(1ull << 32)
 
 #define MAGIC	  0x74726976u /* "virt" */
 #define VENDOR_ID 0x544d4152u /* "RAMT" */
@@ -58,7 +28,8 @@ static void ring(const struct doorbell *b)
 
 static uint64_t offered_features(const struct vio_mmio *m)
 {
-	return m->dev->ops->features | F_INDIRECT_DESC | F_EVENT_IDX | F_VERSION_1;
+	return m->dev->ops->features | VIO_FEATURE(VIRTIO_RING_F_INDIRECT_DESC) |
+	       VIO_FEATURE(VIRTIO_RING_F_EVENT_IDX) | VIO_FEATURE(VIRTIO_F_VERSION_1);
 }
 
 /* --- towards the driver --- */
@@ -148,10 +119,10 @@ void vio_leave(struct vio_dev *d)
 		d->ops->after_turn(d);
 }
 
-void vio_config_copy(const struct wire *config, uint32_t offset, uint8_t *data, uint32_t len)
+void vio_config_copy(const void *config, size_t size, uint32_t offset, uint8_t *data, uint32_t len)
 {
-	if (offset < config->size)
-		memcpy(data, config->p + offset, min_u64(len, config->size - offset));
+	if (offset < size)
+		memcpy(data, (const uint8_t *)config + offset, min_u64(len, size - offset));
 }
 
 bool vio_pop_or_wait(struct vio_dev *d, unsigned queue, struct vq_chain *c)
@@ -221,29 +192,31 @@ static uint32_t read_reg(struct vio_mmio *m, uint32_t reg)
 	const struct vq *q = selected(m);
 
 	switch (reg) {
-	case REG_MAGIC:
+	case VIRTIO_MMIO_MAGIC_VALUE:
 		return MAGIC;
-	case REG_VERSION:
+	case VIRTIO_MMIO_VERSION:
 		return 2;
-	case REG_DEVICE_ID:
+	case VIRTIO_MMIO_DEVICE_ID:
 		return m->dev->ops->id;
-	case REG_VENDOR_ID:
+	case VIRTIO_MMIO_VENDOR_ID:
 		return VENDOR_ID;
-	case REG_DEVICE_FEATURES:
+	case VIRTIO_MMIO_DEVICE_FEATURES:
 		return m->device_features_sel > 1
 			       ? 0
 			       : (uint32_t)(offered_features(m) >> (32 * m->device_features_sel));
-	case REG_QUEUE_NUM_MAX:
+	case VIRTIO_MMIO_QUEUE_NUM_MAX:
 		return q ? advertised_size(m) : 0;
-	case REG_QUEUE_READY:
+	case VIRTIO_MMIO_QUEUE_READY:
 		return q ? q->ready : 0;
-	case REG_STATUS:
+	case VIRTIO_MMIO_STATUS:
 		return m->status;
-	case REG_CONFIG_GENERATION:
+	case VIRTIO_MMIO_CONFIG_GENERATION:
 		return m->config_generation;
 	default:
 		/* No shared memory regions: their length and base read as all ones (4.2.2). */
-		return reg >= REG_SHM_LEN_LOW && reg <= REG_SHM_BASE_HIGH ? UINT32_MAX : 0;
+		return reg >= VIRTIO_MMIO_SHM_LEN_LOW && reg <= VIRTIO_MMIO_SHM_BASE_HIGH
+			       ? UINT32_MAX
+			       : 0;
 	}
 }
 
@@ -281,7 +254,7 @@ static bool step_allowed(uint32_t from, uint32_t to)
 
 bool mmio_features_acceptable(const struct vio_mmio *m, uint64_t features)
 {
-	return (features & F_VERSION_1) && !(features & ~offered_features(m));
+	return (features & VIO_FEATURE(VIRTIO_F_VERSION_1)) && !(features & ~offered_features(m));
 }
 
 static void write_status(struct vio_mmio *m, uint32_t value)
@@ -325,8 +298,8 @@ static void write_driver_features(struct vio_mmio *m, uint32_t value)
 
 void mmio_negotiated(const struct vio_mmio *m, struct vq *q)
 {
-	q->indirect = m->dev->driver_features & F_INDIRECT_DESC;
-	q->event_idx = m->dev->driver_features & F_EVENT_IDX;
+	q->indirect = m->dev->driver_features & VIO_FEATURE(VIRTIO_RING_F_INDIRECT_DESC);
+	q->event_idx = m->dev->driver_features & VIO_FEATURE(VIRTIO_RING_F_EVENT_IDX);
 }
 
 static void write_queue_ready(struct vio_mmio *m, struct vq *q, uint32_t value)
@@ -346,23 +319,23 @@ static void write_queue_reg(struct vio_mmio *m, uint32_t reg, uint32_t value)
 	if (!q || q->ready || (m->status & ~S_NEEDS_RESET) != S_NEGOTIATED)
 		return;
 	switch (reg) {
-	case REG_QUEUE_NUM:
+	case VIRTIO_MMIO_QUEUE_NUM:
 		q->size = value <= q->size_max ? (uint16_t)value : 0;
 		break;
-	case REG_QUEUE_READY:
+	case VIRTIO_MMIO_QUEUE_READY:
 		write_queue_ready(m, q, value);
 		break;
-	case REG_QUEUE_DESC_LOW:
-	case REG_QUEUE_DESC_HIGH:
-		set_half(&q->desc_addr, reg == REG_QUEUE_DESC_HIGH, value);
+	case VIRTIO_MMIO_QUEUE_DESC_LOW:
+	case VIRTIO_MMIO_QUEUE_DESC_HIGH:
+		set_half(&q->desc_addr, reg == VIRTIO_MMIO_QUEUE_DESC_HIGH, value);
 		break;
-	case REG_QUEUE_DRIVER_LOW:
-	case REG_QUEUE_DRIVER_HIGH:
-		set_half(&q->avail_addr, reg == REG_QUEUE_DRIVER_HIGH, value);
+	case VIRTIO_MMIO_QUEUE_AVAIL_LOW:
+	case VIRTIO_MMIO_QUEUE_AVAIL_HIGH:
+		set_half(&q->avail_addr, reg == VIRTIO_MMIO_QUEUE_AVAIL_HIGH, value);
 		break;
-	case REG_QUEUE_DEVICE_LOW:
-	case REG_QUEUE_DEVICE_HIGH:
-		set_half(&q->used_addr, reg == REG_QUEUE_DEVICE_HIGH, value);
+	case VIRTIO_MMIO_QUEUE_USED_LOW:
+	case VIRTIO_MMIO_QUEUE_USED_HIGH:
+		set_half(&q->used_addr, reg == VIRTIO_MMIO_QUEUE_USED_HIGH, value);
 		break;
 	}
 }
@@ -370,19 +343,19 @@ static void write_queue_reg(struct vio_mmio *m, uint32_t reg, uint32_t value)
 static void write_reg(struct vio_mmio *m, uint32_t reg, uint32_t value)
 {
 	switch (reg) {
-	case REG_DEVICE_FEATURES_SEL:
+	case VIRTIO_MMIO_DEVICE_FEATURES_SEL:
 		m->device_features_sel = value;
 		break;
-	case REG_DRIVER_FEATURES:
+	case VIRTIO_MMIO_DRIVER_FEATURES:
 		write_driver_features(m, value);
 		break;
-	case REG_DRIVER_FEATURES_SEL:
+	case VIRTIO_MMIO_DRIVER_FEATURES_SEL:
 		m->driver_features_sel = value;
 		break;
-	case REG_QUEUE_SEL:
+	case VIRTIO_MMIO_QUEUE_SEL:
 		m->queue_sel = value;
 		break;
-	case REG_STATUS:
+	case VIRTIO_MMIO_STATUS:
 		write_status(m, value);
 		break;
 	default:
@@ -395,17 +368,18 @@ static void mmio_read(void *arg, uint64_t offset, uint8_t *data, uint32_t len)
 	struct vio_mmio *m = arg;
 	uint32_t value;
 
-	if (offset >= REG_CONFIG) {
+	if (offset >= VIRTIO_MMIO_CONFIG) {
 		memset(data, 0, len);
 		pthread_mutex_lock(&m->lock);
 		if (m->dev->ops->config_read)
-			m->dev->ops->config_read(m->dev, (uint32_t)offset - REG_CONFIG, data, len);
+			m->dev->ops->config_read(m->dev, (uint32_t)offset - VIRTIO_MMIO_CONFIG,
+						 data, len);
 		pthread_mutex_unlock(&m->lock);
 		return;
 	}
 	if (len != 4 || offset % 4)
 		return; /* 4.2.2.2: only full-width accesses are valid */
-	if (offset == REG_INTERRUPT_STATUS) {
+	if (offset == VIRTIO_MMIO_INTERRUPT_STATUS) {
 		value = __atomic_load_n(&m->interrupt_status, __ATOMIC_SEQ_CST);
 	} else {
 		pthread_mutex_lock(&m->lock);
@@ -423,9 +397,9 @@ static void mmio_write(void *arg, uint64_t offset, const uint8_t *data, uint32_t
 	if (len != 4 || offset % 4)
 		return;
 	memcpy(&value, data, sizeof(value));
-	if (offset == REG_INTERRUPT_ACK) {
+	if (offset == VIRTIO_MMIO_INTERRUPT_ACK) {
 		__atomic_fetch_and(&m->interrupt_status, ~value, __ATOMIC_SEQ_CST);
-	} else if (offset == REG_QUEUE_NOTIFY) {
+	} else if (offset == VIRTIO_MMIO_QUEUE_NOTIFY) {
 		if (value < m->dev->ops->queues)
 			ring(&m->bell[value]);
 	} else {

@@ -11,21 +11,12 @@
 #ifndef RAMET_VMM_VIRTIO_NET_INTERNAL_H
 #define RAMET_VMM_VIRTIO_NET_INTERNAL_H
 
+#include <linux/virtio_net.h>
+
 #include "proto/net.h"
 #include "vmm/virtio/device.h"
 
-#define NET_F_CSUM	 (1ull << 0)
-#define NET_F_GUEST_CSUM (1ull << 1)
-#define NET_F_MTU	 (1ull << 3)
-#define NET_F_MAC	 (1ull << 5)
-#define NET_F_GUEST_TSO4 (1ull << 7)
-#define NET_F_GUEST_TSO6 (1ull << 8)
-#define NET_F_GUEST_ECN	 (1ull << 9)
-#define NET_F_HOST_TSO4	 (1ull << 11)
-#define NET_F_HOST_TSO6	 (1ull << 12)
-#define NET_F_HOST_ECN	 (1ull << 13)
-#define NET_F_MRG_RXBUF	 (1ull << 15)
-#define NET_F_STATUS	 (1ull << 16)
+#define NET_F(name) VIO_FEATURE(VIRTIO_NET_F_##name)
 
 enum { NET_QUEUE_RX, NET_QUEUE_TX, NET_QUEUES };
 
@@ -37,14 +28,8 @@ enum { NET_QUEUE_RX, NET_QUEUE_TX, NET_QUEUES };
 #define NET_FRAME_BYTES (NET_ETH_BYTES + 4 + NET_MTU) /* with a VLAN tag */
 #define NET_LARGE_BYTES (NET_ETH_BYTES + 4 + 65535)   /* split by segmentation offload */
 
-/*
- * The header before each frame, little-endian: u8 flags, u8 gso_type, u16 hdr_len, u16 gso_size,
- * u16 csum_start, u16 csum_offset, u16 num_buffers.
- */
-#define NET_HDR_BYTES  12
-#define HDR_NEEDS_CSUM 1u
-#define HDR_DATA_VALID 2u
-enum { GSO_NONE = 0, GSO_TCPV4 = 1, GSO_TCPV6 = 4, GSO_ECN = 0x80 };
+/* The header before each frame: struct virtio_net_hdr_v1. */
+#define NET_HDR_BYTES sizeof(struct virtio_net_hdr_v1)
 
 #define NET_ANSWER_BYTES 512 /* the longest frame that the device itself makes */
 

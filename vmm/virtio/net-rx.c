@@ -24,7 +24,7 @@ void net_rx_forget(struct net *n)
 
 static bool large_frames(const struct net *n)
 {
-	return net_has(n, NET_F_GUEST_TSO4 | NET_F_GUEST_TSO6);
+	return net_has(n, NET_F(GUEST_TSO4) | NET_F(GUEST_TSO6));
 }
 
 static size_t frame_max(const struct net *n)
@@ -48,7 +48,7 @@ static bool has_room(const struct net *n)
 	const struct net_window *w = &n->window;
 
 	return w->nchains &&
-	       (!net_has(n, NET_F_MRG_RXBUF) || w->bytes >= frame_max(n) || w->full || has_all(n));
+	       (!net_has(n, NET_F(MRG_RXBUF)) || w->bytes >= frame_max(n) || w->full || has_all(n));
 }
 
 static void append(struct net_window *w, const struct vq_chain *c)
@@ -122,15 +122,14 @@ static void advance(struct net_window *w, unsigned k)
 }
 
 /* Returns the first `bytes` of the window to the guest, after writing the header there. */
-static void give(struct net *n, uint8_t hdr[NET_HDR_BYTES], size_t bytes)
+static void give(struct net *n, struct virtio_net_hdr_v1 *hdr, size_t bytes)
 {
 	struct vq *q = &n->dev.vq[NET_QUEUE_RX];
 	struct net_window *w = &n->window;
 	unsigned k = chains_for(w, bytes);
 	size_t left = bytes;
 
-	hdr[10] = (uint8_t)k;
-	hdr[11] = (uint8_t)(k >> 8);
+	hdr->num_buffers = (uint16_t)k;
 	iov_write(w->iov, w->niov, 0, hdr, NET_HDR_BYTES);
 	for (unsigned i = 0; i < k; i++) {
 		size_t part = left < w->chain[i].bytes ? left : w->chain[i].bytes;
@@ -150,31 +149,33 @@ static void give(struct net *n, uint8_t hdr[NET_HDR_BYTES], size_t bytes)
  * True when the header uses only negotiated features (5.1.6.4.1). Clears flags that the driver does
  * not expect.
  */
-static bool header_fits(const struct net *n, uint8_t hdr[NET_HDR_BYTES])
+static bool header_fits(const struct net *n, struct virtio_net_hdr_v1 *hdr)
 {
 	uint64_t needs = 0;
 
-	if (hdr[1] & GSO_ECN)
-		needs |= NET_F_GUEST_ECN;
-	switch (hdr[1] & ~GSO_ECN) {
-	case GSO_NONE:
+	if (hdr->gso_type & VIRTIO_NET_HDR_GSO_ECN)
+		needs |= NET_F(GUEST_ECN);
+	switch (hdr->gso_type & ~VIRTIO_NET_HDR_GSO_ECN) {
+	case VIRTIO_NET_HDR_GSO_NONE:
 		break;
-	case GSO_TCPV4:
-		needs |= NET_F_GUEST_TSO4;
+	case VIRTIO_NET_HDR_GSO_TCPV4:
+		needs |= NET_F(GUEST_TSO4);
 		break;
-	case GSO_TCPV6:
-		needs |= NET_F_GUEST_TSO6;
+	case VIRTIO_NET_HDR_GSO_TCPV6:
+		needs |= NET_F(GUEST_TSO6);
 		break;
 	default:
 		return false;
 	}
-	if (hdr[0] & HDR_NEEDS_CSUM)
-		needs |= NET_F_GUEST_CSUM;
-	hdr[0] &= net_has(n, NET_F_GUEST_CSUM) ? HDR_NEEDS_CSUM | HDR_DATA_VALID : 0;
+	if (hdr->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM)
+		needs |= NET_F(GUEST_CSUM);
+	hdr->flags &= net_has(n, NET_F(GUEST_CSUM))
+			      ? VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID
+			      : 0;
 	return (n->dev.driver_features & needs) == needs;
 }
 
-static ssize_t read_tap(struct net *n, uint8_t hdr[NET_HDR_BYTES], size_t room)
+static ssize_t read_tap(struct net *n, struct virtio_net_hdr_v1 *hdr, size_t room)
 {
 	struct iovec iov[VQ_SIZE_MAX + 2] = {{hdr, NET_HDR_BYTES}};
 	uint8_t beyond; /* a frame that is too long reads into this byte behind the buffers */
@@ -190,8 +191,8 @@ static ssize_t read_tap(struct net *n, uint8_t hdr[NET_HDR_BYTES], size_t room)
 static bool take_frame(struct net *n)
 {
 	size_t room = n->window.bytes < frame_max(n) ? n->window.bytes : frame_max(n);
-	uint8_t hdr[NET_HDR_BYTES] = {0};
-	ssize_t got = read_tap(n, hdr, room);
+	struct virtio_net_hdr_v1 hdr = {0};
+	ssize_t got = read_tap(n, &hdr, room);
 
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return false;
@@ -199,21 +200,22 @@ static bool take_frame(struct net *n)
 		net_lose_link(n);
 		return false;
 	}
-	if ((size_t)got > room || got < NET_HDR_BYTES + NET_ETH_BYTES || !header_fits(n, hdr))
+	if ((size_t)got > room || (size_t)got < NET_HDR_BYTES + NET_ETH_BYTES ||
+	    !header_fits(n, &hdr))
 		n->stats.rx_dropped++;
 	else
-		give(n, hdr, (size_t)got);
+		give(n, &hdr, (size_t)got);
 	return true;
 }
 
 static void give_answer(struct net *n)
 {
-	uint8_t hdr[NET_HDR_BYTES] = {0};
+	struct virtio_net_hdr_v1 hdr = {0};
 	size_t bytes = NET_HDR_BYTES + n->answer_len;
 
 	if (bytes <= n->window.bytes) {
 		iov_write(n->window.iov, n->window.niov, NET_HDR_BYTES, n->answer, n->answer_len);
-		give(n, hdr, bytes);
+		give(n, &hdr, bytes);
 	} else {
 		n->stats.rx_dropped++;
 	}

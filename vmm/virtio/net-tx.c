@@ -5,13 +5,8 @@
 #include <sys/uio.h>
 
 #include "base/log.h"
+#include "base/num.h"
 #include "vmm/virtio/net-internal.h"
-
-/*
- * The copied part of a frame: all of a usual frame, and the headers of a larger one. The rest goes
- * from guest memory straight to the tap.
- */
-#define HEAD_BYTES (NET_HDR_BYTES + NET_FRAME_BYTES)
 
 #define TURN_BYTES (1u << 20)
 
@@ -21,65 +16,61 @@
 #define SEGMENT_MIN 48
 
 struct frame {
-	size_t bytes;	   /* of the whole frame, header included */
-	size_t head_bytes; /* in head */
-	uint8_t head[HEAD_BYTES];
+	size_t bytes; /* of the whole frame, header included */
+	/*
+	 * The copied part: all of a usual frame, and the headers of a larger one. The rest goes
+	 * from guest memory straight to the tap.
+	 */
+	size_t head_bytes;
+	struct {
+		struct virtio_net_hdr_v1 hdr;
+		uint8_t eth[NET_FRAME_BYTES];
+	} head;
 };
 
-static uint16_t hdr_get(const uint8_t *hdr, unsigned at)
-{
-	return (uint16_t)(hdr[at] | hdr[at + 1] << 8);
-}
-
-static void hdr_put(uint8_t *hdr, unsigned at, size_t v)
-{
-	hdr[at] = (uint8_t)v;
-	hdr[at + 1] = (uint8_t)(v >> 8);
-}
-
 /* True when the negotiated features allow this kind of offload (5.1.6.2). */
-static bool gso_allowed(const struct net *n, const uint8_t *hdr)
+static bool gso_allowed(const struct net *n, const struct virtio_net_hdr_v1 *hdr)
 {
-	if (hdr[1] == GSO_NONE)
+	if (hdr->gso_type == VIRTIO_NET_HDR_GSO_NONE)
 		return true;
-	if (hdr[1] & GSO_ECN && !net_has(n, NET_F_HOST_ECN))
+	if (hdr->gso_type & VIRTIO_NET_HDR_GSO_ECN && !net_has(n, NET_F(HOST_ECN)))
 		return false;
-	if (!(hdr[0] & HDR_NEEDS_CSUM) || hdr_get(hdr, 4) < SEGMENT_MIN)
+	if (!(hdr->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) || hdr->gso_size < SEGMENT_MIN)
 		return false;
-	switch (hdr[1] & ~GSO_ECN) {
-	case GSO_TCPV4:
-		return net_has(n, NET_F_HOST_TSO4);
-	case GSO_TCPV6:
-		return net_has(n, NET_F_HOST_TSO6);
+	switch (hdr->gso_type & ~VIRTIO_NET_HDR_GSO_ECN) {
+	case VIRTIO_NET_HDR_GSO_TCPV4:
+		return net_has(n, NET_F(HOST_TSO4));
+	case VIRTIO_NET_HDR_GSO_TCPV6:
+		return net_has(n, NET_F(HOST_TSO6));
 	default:
 		return false;
 	}
 }
 
-static bool csum_allowed(const struct net *n, const uint8_t *hdr, size_t len)
+static bool csum_allowed(const struct net *n, const struct virtio_net_hdr_v1 *hdr, size_t len)
 {
-	size_t start = hdr_get(hdr, 6), offset = hdr_get(hdr, 8);
+	size_t start = hdr->csum_start, offset = hdr->csum_offset;
 
-	if (!(hdr[0] & HDR_NEEDS_CSUM))
+	if (!(hdr->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM))
 		return true;
-	return net_has(n, NET_F_CSUM) && start >= NET_ETH_BYTES && start + offset + 2 <= len;
+	return net_has(n, NET_F(CSUM)) && start >= NET_ETH_BYTES && start + offset + 2 <= len;
 }
 
 /* True when the frame may be sent. The header then contains only checked values. */
 static bool check_header(const struct net *n, struct frame *f)
 {
-	size_t len = f->bytes - NET_HDR_BYTES, linear;
-	uint8_t *hdr = f->head;
+	size_t len = f->bytes - NET_HDR_BYTES;
+	struct virtio_net_hdr_v1 *hdr = &f->head.hdr;
 
-	if (hdr[0] & ~HDR_NEEDS_CSUM || !gso_allowed(n, hdr) || !csum_allowed(n, hdr, len))
+	if (hdr->flags & ~VIRTIO_NET_HDR_F_NEEDS_CSUM || !gso_allowed(n, hdr) ||
+	    !csum_allowed(n, hdr, len))
 		return false;
-	if (len < NET_ETH_BYTES || len > (hdr[1] ? NET_LARGE_BYTES : NET_FRAME_BYTES))
+	if (len < NET_ETH_BYTES || len > (hdr->gso_type ? NET_LARGE_BYTES : NET_FRAME_BYTES))
 		return false;
-	linear = hdr_get(hdr, 2);
-	hdr_put(hdr, 2, linear < len ? linear : len); /* only a hint */
-	if (!(hdr[0] & HDR_NEEDS_CSUM))
-		hdr_put(hdr, 6, 0), hdr_put(hdr, 8, 0);
-	hdr_put(hdr, 10, 0);
+	hdr->hdr_len = (uint16_t)min_u64(hdr->hdr_len, len); /* only a hint */
+	if (!(hdr->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM))
+		hdr->csum_start = hdr->csum_offset = 0;
+	hdr->num_buffers = 0;
 	return true;
 }
 
@@ -99,7 +90,7 @@ static bool check_source(struct net *n, const uint8_t *eth)
 /* Answers frames that are for the device itself. Returns false for others. */
 static bool answered(struct net *n, const struct frame *f)
 {
-	const uint8_t *eth = f->head + NET_HDR_BYTES;
+	const uint8_t *eth = f->head.eth;
 	size_t len = f->head_bytes - NET_HDR_BYTES, answer;
 
 	if (net_is_dhcp(eth, len)) {
@@ -119,7 +110,7 @@ static bool answered(struct net *n, const struct frame *f)
 /* Returns false when the tap has no room now. */
 static bool write_tap(struct net *n, const struct frame *f)
 {
-	struct iovec iov[VQ_SIZE_MAX + 1] = {{(void *)f->head, f->head_bytes}};
+	struct iovec iov[VQ_SIZE_MAX + 1] = {{(void *)&f->head, f->head_bytes}};
 	unsigned count = 1 + iov_slice(vq_out(&n->chain), n->chain.nout, f->head_bytes,
 				       f->bytes - f->head_bytes, iov + 1);
 
@@ -140,8 +131,8 @@ static bool send_frame(struct net *n)
 	struct frame f;
 
 	f.bytes = n->chain.out_bytes;
-	f.head_bytes = iov_read(vq_out(&n->chain), n->chain.nout, 0, f.head, sizeof(f.head));
-	if (!check_header(n, &f) || !check_source(n, f.head + NET_HDR_BYTES)) {
+	f.head_bytes = iov_read(vq_out(&n->chain), n->chain.nout, 0, &f.head, sizeof(f.head));
+	if (!check_header(n, &f) || !check_source(n, f.head.eth)) {
 		n->stats.tx_dropped++;
 		return true;
 	}

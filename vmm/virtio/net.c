@@ -10,9 +10,6 @@
 #include "base/log.h"
 #include "vmm/virtio/net-internal.h"
 
-#define CONFIG_BYTES 12
-#define STATUS_LINK  1
-
 /* A guest forgets a router that it has not heard from for this long (RFC 8319: 65535 at most). */
 #define ROUTER_LIFETIME_S 65535
 #define ADVERTISE_NS	  (6ull * 3600 * 1000000000)
@@ -113,15 +110,14 @@ static void net_on_kick(struct vio_dev *d, unsigned queue)
 
 static void net_config_read(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len)
 {
-	static const uint8_t mac[NET_MAC_BYTES] = NET_GUEST_MAC;
-	uint8_t config[CONFIG_BYTES];
-	struct wire w = wire_on(config, sizeof(config));
+	const struct virtio_net_config config = {
+		.mac = NET_GUEST_MAC,
+		.status = self(d)->notified_link ? VIRTIO_NET_S_LINK_UP : 0,
+		.max_virtqueue_pairs = 1,
+		.mtu = NET_MTU,
+	};
 
-	wire_put_bytes(&w, mac, sizeof(mac));
-	wire_put_u16(&w, self(d)->notified_link ? STATUS_LINK : 0);
-	wire_put_u16(&w, 1); /* queue pairs */
-	wire_put_u16(&w, NET_MTU);
-	vio_config_copy(&w, offset, data, len);
+	vio_config_copy(&config, sizeof(config), offset, data, len);
 }
 
 static void net_reset(struct vio_dev *d)
@@ -202,9 +198,9 @@ static const struct vio_ops net_ops = {
 	.id = 1,
 	.queues = NET_QUEUES,
 	.queue_size = NET_QUEUE_SIZE,
-	.features = NET_F_CSUM | NET_F_GUEST_CSUM | NET_F_MTU | NET_F_MAC | NET_F_GUEST_TSO4 |
-		    NET_F_GUEST_TSO6 | NET_F_GUEST_ECN | NET_F_HOST_TSO4 | NET_F_HOST_TSO6 |
-		    NET_F_HOST_ECN | NET_F_MRG_RXBUF | NET_F_STATUS,
+	.features = NET_F(CSUM) | NET_F(GUEST_CSUM) | NET_F(MTU) | NET_F(MAC) | NET_F(GUEST_TSO4) |
+		    NET_F(GUEST_TSO6) | NET_F(GUEST_ECN) | NET_F(HOST_TSO4) | NET_F(HOST_TSO6) |
+		    NET_F(HOST_ECN) | NET_F(MRG_RXBUF) | NET_F(STATUS),
 	.config_read = net_config_read,
 	.reset = net_reset,
 	.on_kick = net_on_kick,

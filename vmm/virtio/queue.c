@@ -2,37 +2,8 @@
 #include "vmm/virtio/queue.h"
 
 #include <errno.h>
+#include <linux/virtio_ring.h>
 #include <string.h>
-
-/* The three parts of a queue in guest memory, little-endian (virtio v1.2, 2.7.5 to 2.7.8). */
-struct vq_desc {
-	uint64_t addr;
-	uint32_t len;
-	uint16_t flags;
-	uint16_t next;
-};
-
-struct vq_avail {
-	uint16_t flags;
-	uint16_t idx;
-	uint16_t ring[]; /* `size` entries, then used_event */
-};
-
-struct vq_used_elem {
-	uint32_t id;
-	uint32_t len;
-};
-
-struct vq_used {
-	uint16_t flags;
-	uint16_t idx;
-	struct vq_used_elem ring[]; /* `size` entries, then u16 avail_event */
-};
-
-#define DESC_F_NEXT	     1
-#define DESC_F_WRITE	     2
-#define DESC_F_INDIRECT	     4
-#define AVAIL_F_NO_INTERRUPT 1
 
 /* For fields that the driver may change at any moment: the compiler may not repeat a load. */
 #define LOAD(p)	    __atomic_load_n((p), __ATOMIC_RELAXED)
@@ -64,19 +35,19 @@ int vq_enable(struct vq *q)
 
 	if (!n || n > q->size_max || (n & (n - 1)))
 		return fault(q, "queue size is not a power of two, or too large");
-	q->desc = map_part(q, q->desc_addr, n * sizeof(struct vq_desc), 16);
-	q->avail = map_part(q, q->avail_addr, sizeof(struct vq_avail) + (n + 1) * 2, 2);
+	q->desc = map_part(q, q->desc_addr, n * sizeof(struct vring_desc), 16);
+	q->avail = map_part(q, q->avail_addr, sizeof(struct vring_avail) + (n + 1) * 2, 2);
 	q->used = map_part(q, q->used_addr,
-			   sizeof(struct vq_used) + n * sizeof(struct vq_used_elem) + 2, 4);
+			   sizeof(struct vring_used) + n * sizeof(struct vring_used_elem) + 2, 4);
 	if (!q->desc || !q->avail || !q->used)
 		return fault(q, "queue is misaligned or outside of memory");
 	q->ready = true;
 	return 0;
 }
 
-static struct vq_desc load_desc(const struct vq_desc *p)
+static struct vring_desc load_desc(const struct vring_desc *p)
 {
-	return (struct vq_desc){
+	return (struct vring_desc){
 		.addr = LOAD(&p->addr),
 		.len = LOAD(&p->len),
 		.flags = LOAD(&p->flags),
@@ -84,9 +55,9 @@ static struct vq_desc load_desc(const struct vq_desc *p)
 	};
 }
 
-static int add_buffer(struct vq *q, struct vq_chain *c, const struct vq_desc *d)
+static int add_buffer(struct vq *q, struct vq_chain *c, const struct vring_desc *d)
 {
-	bool in = d->flags & DESC_F_WRITE;
+	bool in = d->flags & VRING_DESC_F_WRITE;
 	void *p;
 
 	if (!in && c->nin)
@@ -109,24 +80,24 @@ static int add_buffer(struct vq *q, struct vq_chain *c, const struct vq_desc *d)
 
 /* The descriptors of a chain: the queue's own table or an indirect one. */
 struct desc_table {
-	const struct vq_desc *desc;
+	const struct vring_desc *desc;
 	uint32_t n;
 	bool is_indirect;
 };
 
-static int enter_indirect(struct vq *q, struct desc_table *t, const struct vq_desc *d)
+static int enter_indirect(struct vq *q, struct desc_table *t, const struct vring_desc *d)
 {
 	if (!q->indirect || t->is_indirect)
 		return fault(q, "indirect table that was not negotiated or is nested");
-	if (d->flags & DESC_F_NEXT)
+	if (d->flags & VRING_DESC_F_NEXT)
 		return fault(q, "descriptor that is indirect and has a next one");
-	if (!d->len || d->len % sizeof(struct vq_desc) ||
-	    d->len > VQ_SIZE_MAX * sizeof(struct vq_desc))
+	if (!d->len || d->len % sizeof(struct vring_desc) ||
+	    d->len > VQ_SIZE_MAX * sizeof(struct vring_desc))
 		return fault(q, "indirect table of a wrong length");
 	t->desc = map_part(q, d->addr, d->len, 8);
 	if (!t->desc)
 		return fault(q, "indirect table misaligned or outside of memory");
-	t->n = d->len / sizeof(struct vq_desc);
+	t->n = d->len / sizeof(struct vring_desc);
 	t->is_indirect = true;
 	return 0;
 }
@@ -140,10 +111,10 @@ static int walk(struct vq *q, struct vq_chain *c)
 	for (unsigned left = VQ_SIZE_MAX; left; left--) {
 		if (at >= t.n)
 			return fault(q, "descriptor index out of range");
-		struct vq_desc d = load_desc(&t.desc[at]);
+		struct vring_desc d = load_desc(&t.desc[at]);
 		int rc;
 
-		if (d.flags & DESC_F_INDIRECT) {
+		if (d.flags & VRING_DESC_F_INDIRECT) {
 			rc = enter_indirect(q, &t, &d);
 			if (rc < 0)
 				return rc;
@@ -153,7 +124,7 @@ static int walk(struct vq *q, struct vq_chain *c)
 		rc = add_buffer(q, c, &d);
 		if (rc < 0)
 			return rc;
-		if (!(d.flags & DESC_F_NEXT))
+		if (!(d.flags & VRING_DESC_F_NEXT))
 			return 0;
 		at = d.next;
 	}
@@ -195,7 +166,7 @@ void vq_unpop(struct vq *q)
 
 void vq_put(struct vq *q, uint16_t i, uint16_t head, uint32_t written)
 {
-	struct vq_used_elem *slot = &q->used->ring[(uint16_t)(q->next_used + i) & (q->size - 1)];
+	struct vring_used_elem *slot = &q->used->ring[(uint16_t)(q->next_used + i) & (q->size - 1)];
 
 	STORE(&slot->id, head);
 	STORE(&slot->len, written);
@@ -246,7 +217,7 @@ bool vq_should_notify(struct vq *q)
 	/* Publish the used index before reading the driver's event index (2.7.7.2, 2.7.10). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (!q->event_idx)
-		return !(LOAD(&q->avail->flags) & AVAIL_F_NO_INTERRUPT);
+		return !(LOAD(&q->avail->flags) & VRING_AVAIL_F_NO_INTERRUPT);
 	event = LOAD(&q->avail->ring[q->size]);
 	return !signalled || (uint16_t)(q->next_used - event - 1) < added;
 }

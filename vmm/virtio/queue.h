@@ -18,9 +18,9 @@
 
 #define VQ_SIZE_MAX 256 /* descriptors in a queue and in a chain */
 
-struct vq_desc;
-struct vq_avail;
-struct vq_used;
+struct vring_desc;
+struct vring_avail;
+struct vring_used;
 
 struct vq {
 	const struct gm *mem;
@@ -33,9 +33,9 @@ struct vq {
 	bool indirect, event_idx;		   /* negotiated */
 
 	/* Host addresses of the three parts, checked when the queue became ready. */
-	const struct vq_desc *desc;
-	struct vq_avail *avail;
-	struct vq_used *used;
+	const struct vring_desc *desc;
+	struct vring_avail *avail;
+	struct vring_used *used;
 
 	uint16_t next_avail;	 /* chains taken so far, modulo 2^16 */
 	uint16_t next_used;	 /* chains returned so far, modulo 2^16 */

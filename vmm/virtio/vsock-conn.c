@@ -79,7 +79,8 @@ static bool wants_data(const struct vsock_conn *c)
 
 static uint8_t shutdown_flags(const struct vsock_conn *c)
 {
-	return (uint8_t)((c->host_eof ? SHUTDOWN_SEND : 0) | (c->host_deaf ? SHUTDOWN_RCV : 0));
+	return (uint8_t)((c->host_eof ? VIRTIO_VSOCK_SHUTDOWN_SEND : 0) |
+			 (c->host_deaf ? VIRTIO_VSOCK_SHUTDOWN_RCV : 0));
 }
 
 static bool wants_credit_request(const struct vsock_conn *c)
@@ -98,15 +99,14 @@ bool vsock_conn_wants_to_send(const struct vsock_conn *c)
 }
 
 /* Every packet carries a credit update. */
-static void fill_header(struct vsock_conn *c, struct vsock_hdr *h, enum vsock_op op, uint32_t flags,
-			uint32_t len)
+static void fill_header(struct vsock_conn *c, struct virtio_vsock_hdr *h, enum virtio_vsock_op op,
+			uint32_t flags, uint32_t len)
 {
-	*h = (struct vsock_hdr){
-		.src_cid = VSOCK_HOST_CID,
+	*h = (struct virtio_vsock_hdr){
 		.src_port = c->host_port,
 		.dst_port = c->guest_port,
 		.len = len,
-		.type = VSOCK_STREAM,
+		.type = VIRTIO_VSOCK_TYPE_STREAM,
 		.op = (uint16_t)op,
 		.flags = flags,
 		.buf_alloc = CONN_BUF_BYTES,
@@ -125,7 +125,7 @@ static ssize_t receive(struct vsock_conn *c, const struct iovec *in, unsigned n,
 	return recvmsg(c->fd, &m, MSG_DONTWAIT);
 }
 
-static int produce_data(struct vsock_conn *c, struct vsock_hdr *h, const struct iovec *in,
+static int produce_data(struct vsock_conn *c, struct virtio_vsock_hdr *h, const struct iovec *in,
 			unsigned n, size_t room)
 {
 	ssize_t got;
@@ -139,7 +139,7 @@ static int produce_data(struct vsock_conn *c, struct vsock_hdr *h, const struct 
 		c->sent += (uint32_t)got;
 		/* A short read: the socket is empty. The watch reports when it has data again. */
 		c->readable = (size_t)got == room;
-		fill_header(c, h, OP_RW, 0, (uint32_t)got);
+		fill_header(c, h, VIRTIO_VSOCK_OP_RW, 0, (uint32_t)got);
 		return 1;
 	}
 	c->readable = false;
@@ -151,12 +151,12 @@ static int produce_data(struct vsock_conn *c, struct vsock_hdr *h, const struct 
 	return 0;
 }
 
-int vsock_conn_produce(struct vsock_conn *c, struct vsock_hdr *h, const struct iovec *in,
+int vsock_conn_produce(struct vsock_conn *c, struct virtio_vsock_hdr *h, const struct iovec *in,
 		       unsigned n, size_t room)
 {
 	if (c->state == CONN_REQUESTED) {
 		c->request_sent = true;
-		fill_header(c, h, OP_REQUEST, 0, 0);
+		fill_header(c, h, VIRTIO_VSOCK_OP_REQUEST, 0, 0);
 		return 1;
 	}
 	if (wants_data(c) && credit(c)) {
@@ -167,12 +167,12 @@ int vsock_conn_produce(struct vsock_conn *c, struct vsock_hdr *h, const struct i
 	}
 	if (shutdown_flags(c) != c->shutdown_sent) {
 		c->shutdown_sent = shutdown_flags(c);
-		fill_header(c, h, OP_SHUTDOWN, c->shutdown_sent, 0);
+		fill_header(c, h, VIRTIO_VSOCK_OP_SHUTDOWN, c->shutdown_sent, 0);
 	} else if (c->credit_due) {
-		fill_header(c, h, OP_CREDIT_UPDATE, 0, 0);
+		fill_header(c, h, VIRTIO_VSOCK_OP_CREDIT_UPDATE, 0, 0);
 	} else if (wants_credit_request(c)) {
 		c->credit_asked = true;
-		fill_header(c, h, OP_CREDIT_REQUEST, 0, 0);
+		fill_header(c, h, VIRTIO_VSOCK_OP_CREDIT_REQUEST, 0, 0);
 	} else {
 		return 0;
 	}
@@ -239,7 +239,7 @@ static bool keep_in_buffer(struct vsock_conn *c, const struct iovec *out, unsign
 	return true;
 }
 
-static enum conn_decision on_data(struct vsock_conn *c, const struct vsock_hdr *h,
+static enum conn_decision on_data(struct vsock_conn *c, const struct virtio_vsock_hdr *h,
 				  const struct iovec *out, unsigned n, size_t offset)
 {
 	struct iovec part[VQ_SIZE_MAX];
@@ -261,52 +261,52 @@ static enum conn_decision on_data(struct vsock_conn *c, const struct vsock_hdr *
 
 static enum conn_decision on_shutdown(struct vsock_conn *c, uint32_t flags)
 {
-	if (flags & SHUTDOWN_SEND) {
+	if (flags & VIRTIO_VSOCK_SHUTDOWN_SEND) {
 		c->guest_eof = true;
 		end_output_if_done(c);
 	}
-	if ((flags & SHUTDOWN_RCV) && !c->guest_deaf) {
+	if ((flags & VIRTIO_VSOCK_SHUTDOWN_RCV) && !c->guest_deaf) {
 		c->guest_deaf = true;
 		shutdown(c->fd, SHUT_RD);
 	}
 	return c->guest_eof && c->guest_deaf ? CONN_END : CONN_KEEP;
 }
 
-static void take_credit(struct vsock_conn *c, const struct vsock_hdr *h)
+static void take_credit(struct vsock_conn *c, const struct virtio_vsock_hdr *h)
 {
 	c->peer_alloc = h->buf_alloc;
 	c->peer_fwd = h->fwd_cnt;
 	c->credit_asked = false;
 }
 
-static enum conn_decision on_answer(struct vsock_conn *c, const struct vsock_hdr *h)
+static enum conn_decision on_answer(struct vsock_conn *c, const struct virtio_vsock_hdr *h)
 {
-	if (h->op == OP_RST)
+	if (h->op == VIRTIO_VSOCK_OP_RST)
 		return CONN_LOST;
-	if (h->op != OP_RESPONSE || !c->request_sent)
+	if (h->op != VIRTIO_VSOCK_OP_RESPONSE || !c->request_sent)
 		return CONN_ABORT;
 	c->state = CONN_UP;
 	c->readable = true; /* try once; the watch reports further data */
 	return CONN_KEEP;
 }
 
-enum conn_decision vsock_conn_on_packet(struct vsock_conn *c, const struct vsock_hdr *h,
+enum conn_decision vsock_conn_on_packet(struct vsock_conn *c, const struct virtio_vsock_hdr *h,
 					const struct iovec *out, unsigned n, size_t offset)
 {
 	take_credit(c, h);
 	if (c->state == CONN_REQUESTED)
 		return on_answer(c, h);
 	switch (h->op) {
-	case OP_RW:
+	case VIRTIO_VSOCK_OP_RW:
 		return on_data(c, h, out, n, offset);
-	case OP_SHUTDOWN:
+	case VIRTIO_VSOCK_OP_SHUTDOWN:
 		return on_shutdown(c, h->flags);
-	case OP_CREDIT_UPDATE:
+	case VIRTIO_VSOCK_OP_CREDIT_UPDATE:
 		return CONN_KEEP;
-	case OP_CREDIT_REQUEST:
+	case VIRTIO_VSOCK_OP_CREDIT_REQUEST:
 		c->credit_due = true;
 		return CONN_KEEP;
-	case OP_RST:
+	case VIRTIO_VSOCK_OP_RST:
 		return CONN_LOST;
 	default:
 		return CONN_ABORT;

@@ -6,6 +6,7 @@
 #ifndef RAMET_VMM_VIRTIO_VSOCK_CONN_H
 #define RAMET_VMM_VIRTIO_VSOCK_CONN_H
 
+#include <linux/virtio_vsock.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/uio.h>
@@ -13,34 +14,14 @@
 #include "base/list.h"
 #include "vmm/dev/event-loop.h"
 
-#define VSOCK_HDR_BYTES 44u
+#define VSOCK_HDR_BYTES ((uint32_t)sizeof(struct virtio_vsock_hdr))
 #define VSOCK_HOST_CID	2u
-#define VSOCK_STREAM	1u
+#define SHUTDOWN_BOTH	(VIRTIO_VSOCK_SHUTDOWN_RCV | VIRTIO_VSOCK_SHUTDOWN_SEND)
 /*
  * Maximum that a guest may send ahead of the socket. The buffer is allocated only while the socket
  * is full.
  */
 #define CONN_BUF_BYTES (256u << 10)
-
-enum vsock_op {
-	OP_REQUEST = 1,
-	OP_RESPONSE,
-	OP_RST,
-	OP_SHUTDOWN,
-	OP_RW,
-	OP_CREDIT_UPDATE,
-	OP_CREDIT_REQUEST,
-};
-
-enum { SHUTDOWN_RCV = 1, SHUTDOWN_SEND = 2, SHUTDOWN_BOTH = 3 };
-
-struct vsock_hdr { /* v1.2, 5.10.6 */
-	uint64_t src_cid, dst_cid;
-	uint32_t src_port, dst_port;
-	uint32_t len;
-	uint16_t type, op;
-	uint32_t flags, buf_alloc, fwd_cnt;
-};
 
 enum conn_state {
 	CONN_REQUESTED, /* waiting for the guest's answer */
@@ -109,10 +90,10 @@ bool vsock_conn_wants_to_send(const struct vsock_conn *c);
  * Makes the next packet for the guest, with its payload in `in` (at most `room` bytes). Returns 1,
  * 0 when there is none after all, or -errno when the socket failed.
  */
-int vsock_conn_produce(struct vsock_conn *c, struct vsock_hdr *h, const struct iovec *in,
+int vsock_conn_produce(struct vsock_conn *c, struct virtio_vsock_hdr *h, const struct iovec *in,
 		       unsigned n, size_t room);
 /* Processes a packet from the guest; h->len bytes of payload begin at `offset` of `out`. */
-enum conn_decision vsock_conn_on_packet(struct vsock_conn *c, const struct vsock_hdr *h,
+enum conn_decision vsock_conn_on_packet(struct vsock_conn *c, const struct virtio_vsock_hdr *h,
 					const struct iovec *out, unsigned n, size_t offset);
 /* Processes events of the socket. */
 enum conn_decision vsock_conn_on_socket(struct vsock_conn *c, uint32_t events);

@@ -28,7 +28,6 @@ enum { QUEUE_RX, QUEUE_TX, QUEUE_EVENT, QUEUES };
 #define ANSWER_NS     5000000000ull /* timeout for the guest's answer to a request */
 #define CLOSE_NS      8000000000ull /* timeout for the guest to close what the host closed */
 #define SHOWN_MAX     40u	    /* connections listed in a report */
-#define EVENT_RESET   0u	    /* VIRTIO_VSOCK_EVENT_TRANSPORT_RESET */
 
 /*
  * Buffers of the guest's packets are returned in batches: an interrupt for each would cost the
@@ -127,7 +126,7 @@ static void queue_reset(struct vsock *v, uint32_t host_port, uint32_t guest_port
 static void reset_guest_side(struct vsock_conn *c)
 {
 	if (c->request_sent)
-		queue_reset(c->vsock, c->host_port, c->guest_port, VSOCK_STREAM);
+		queue_reset(c->vsock, c->host_port, c->guest_port, VIRTIO_VSOCK_TYPE_STREAM);
 }
 
 /* Closes the connection for the guest, and drops it once its data has gone to the host. */
@@ -194,7 +193,7 @@ static void settle(struct vsock_conn *c, enum conn_decision decision)
  * Returns the connection of a packet from the guest, or NULL. A connection that is closed for the
  * guest does not count.
  */
-static struct vsock_conn *find(const struct vsock *v, const struct vsock_hdr *h)
+static struct vsock_conn *find(const struct vsock *v, const struct virtio_vsock_hdr *h)
 {
 	struct vsock_conn *c = v->slot[h->dst_port % CONNS_MAX].conn;
 
@@ -207,30 +206,21 @@ static struct vsock_conn *find(const struct vsock *v, const struct vsock_hdr *h)
 /* --- packets to the guest --- */
 
 static void put_header(const struct vsock *v, const struct vq_chain *chain,
-		       const struct vsock_hdr *h)
+		       struct virtio_vsock_hdr *h)
 {
-	uint8_t raw[VSOCK_HDR_BYTES];
-	struct wire w = wire_on(raw, sizeof(raw));
-
-	wire_put_u64(&w, VSOCK_HOST_CID);
-	wire_put_u64(&w, v->guest_cid);
-	wire_put_u32(&w, h->src_port);
-	wire_put_u32(&w, h->dst_port);
-	wire_put_u32(&w, h->len);
-	wire_put_u16(&w, h->type);
-	wire_put_u16(&w, h->op);
-	wire_put_u32(&w, h->flags);
-	wire_put_u32(&w, h->buf_alloc);
-	wire_put_u32(&w, h->fwd_cnt);
-	iov_write(vq_in(chain), chain->nin, 0, raw, sizeof(raw));
+	h->src_cid = VSOCK_HOST_CID;
+	h->dst_cid = v->guest_cid;
+	iov_write(vq_in(chain), chain->nin, 0, h, sizeof(*h));
 }
 
-static void take_reset(struct vsock *v, struct vsock_hdr *h)
+static void take_reset(struct vsock *v, struct virtio_vsock_hdr *h)
 {
 	const struct reset *r = &v->resets[v->reset_first];
 
-	*h = (struct vsock_hdr){
-		.src_port = r->host_port, .dst_port = r->guest_port, .type = r->type, .op = OP_RST};
+	*h = (struct virtio_vsock_hdr){.src_port = r->host_port,
+				       .dst_port = r->guest_port,
+				       .type = r->type,
+				       .op = VIRTIO_VSOCK_OP_RST};
 	v->reset_first = (v->reset_first + 1) % RESETS_MAX;
 	v->nresets--;
 }
@@ -239,7 +229,7 @@ static void take_reset(struct vsock *v, struct vsock_hdr *h)
  * Makes the next packet, for the buffer in v->chain: a reset, or from the connection whose turn it
  * is. Returns false when the connection had nothing to send after all.
  */
-static bool produce(struct vsock *v, struct vsock_hdr *h)
+static bool produce(struct vsock *v, struct virtio_vsock_hdr *h)
 {
 	size_t room = v->chain.in_bytes - VSOCK_HDR_BYTES;
 	struct vsock_conn *c;
@@ -282,7 +272,7 @@ static bool may_send(const struct vsock *v)
 static void send_packets(struct vsock *v)
 {
 	struct vio_dev *d = &v->dev;
-	struct vsock_hdr h;
+	struct virtio_vsock_hdr h;
 	unsigned left = QUEUE_SIZE;
 
 	for (; left && wants_to_send(v) && pop_rx(v); left--) {
@@ -311,36 +301,18 @@ static void pump(struct vsock *v)
 
 /* --- packets from the guest --- */
 
-static void get_header(const struct vq_chain *chain, struct vsock_hdr *h)
-{
-	uint8_t raw[VSOCK_HDR_BYTES];
-	struct wire r = wire_from(raw, sizeof(raw));
-
-	iov_read(vq_out(chain), chain->nout, 0, raw, sizeof(raw));
-	h->src_cid = wire_get_u64(&r);
-	h->dst_cid = wire_get_u64(&r);
-	h->src_port = wire_get_u32(&r);
-	h->dst_port = wire_get_u32(&r);
-	h->len = wire_get_u32(&r);
-	h->type = wire_get_u16(&r);
-	h->op = wire_get_u16(&r);
-	h->flags = wire_get_u32(&r);
-	h->buf_alloc = wire_get_u32(&r);
-	h->fwd_cnt = wire_get_u32(&r);
-}
-
-static void on_packet(struct vsock *v, const struct vsock_hdr *h)
+static void on_packet(struct vsock *v, const struct virtio_vsock_hdr *h)
 {
 	struct vsock_conn *c;
 
 	/* A packet with a wrong source or destination address is dropped (5.10.6.2). */
 	if (h->src_cid != v->guest_cid || h->dst_cid != VSOCK_HOST_CID)
 		return;
-	c = h->type == VSOCK_STREAM ? find(v, h) : NULL;
+	c = h->type == VIRTIO_VSOCK_TYPE_STREAM ? find(v, h) : NULL;
 	if (c)
 		settle(c, vsock_conn_on_packet(c, h, vq_out(&v->chain), v->chain.nout,
 					       VSOCK_HDR_BYTES));
-	else if (h->op != OP_RST)
+	else if (h->op != VIRTIO_VSOCK_OP_RST)
 		queue_reset(v, h->dst_port, h->src_port, h->type);
 }
 
@@ -368,14 +340,12 @@ static void hold(struct vsock *v)
 static void take_packets(struct vsock *v)
 {
 	struct vio_dev *d = &v->dev;
-	struct vsock_hdr h;
+	struct virtio_vsock_hdr h;
 	unsigned left = QUEUE_SIZE;
 
 	for (; left && vio_pop_or_wait(d, QUEUE_TX, &v->chain); left--) {
-		if (v->chain.out_bytes >= VSOCK_HDR_BYTES)
-			get_header(&v->chain, &h);
-		if (v->chain.out_bytes < VSOCK_HDR_BYTES ||
-		    h.len > v->chain.out_bytes - VSOCK_HDR_BYTES) {
+		if (iov_read(vq_out(&v->chain), v->chain.nout, 0, &h, sizeof(h)) < sizeof(h) ||
+		    h.len > v->chain.out_bytes - sizeof(h)) {
 			vio_guest_fault(d, "socket packet shorter than its header says");
 			return;
 		}
@@ -391,18 +361,18 @@ static void take_packets(struct vsock *v)
 static void put_event(struct vsock *v)
 {
 	struct vio_dev *d = &v->dev;
-	static const uint8_t id[4] = {EVENT_RESET};
+	const struct virtio_vsock_event event = {.id = VIRTIO_VSOCK_EVENT_TRANSPORT_RESET};
 
 	if (!vio_pop(d, QUEUE_EVENT, &v->chain))
 		return;
-	if (iov_write(vq_in(&v->chain), v->chain.nin, 0, id, sizeof(id)) != sizeof(id)) {
+	if (iov_write(vq_in(&v->chain), v->chain.nin, 0, &event, sizeof(event)) != sizeof(event)) {
 		vio_guest_fault(d, "event buffer too small");
 		return;
 	}
 	v->event_offered = vq_offered(&d->vq[QUEUE_EVENT]);
 	v->event_due = false;
 	v->event_under_way = true;
-	vq_push(&d->vq[QUEUE_EVENT], v->chain.head, sizeof(id));
+	vq_push(&d->vq[QUEUE_EVENT], v->chain.head, sizeof(event));
 	vio_notify(d, QUEUE_EVENT);
 }
 
@@ -569,11 +539,9 @@ unsigned vio_vsock_connections(const struct vio_dev *d)
 
 static void vsock_config_read(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len)
 {
-	uint8_t config[8];
-	struct wire w = wire_on(config, sizeof(config));
+	const struct virtio_vsock_config config = {.guest_cid = self(d)->guest_cid};
 
-	wire_put_u64(&w, self(d)->guest_cid);
-	vio_config_copy(&w, offset, data, len);
+	vio_config_copy(&config, sizeof(config), offset, data, len);
 }
 
 static void vsock_reset(struct vio_dev *d)

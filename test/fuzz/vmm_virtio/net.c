@@ -27,7 +27,7 @@ static void hear(int tap)
 		const uint8_t *eth = f + NET_HDR_BYTES;
 		size_t len = (size_t)n - NET_HDR_BYTES;
 
-		if (n < NET_HDR_BYTES + NET_ETH_BYTES || (size_t)n == sizeof(f) ||
+		if ((size_t)n < NET_HDR_BYTES + NET_ETH_BYTES || (size_t)n == sizeof(f) ||
 		    memcmp(eth + NET_MAC_BYTES, guest_mac, NET_MAC_BYTES) || f[0] > 1 || f[10] ||
 		    f[11] || (f[1] && !f[0]) || (!f[1] && len > NET_FRAME_BYTES) ||
 		    net_is_dhcp(eth, len) || net_is_solicitation(eth, len))

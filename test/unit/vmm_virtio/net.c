@@ -23,9 +23,9 @@
 #define RX NET_QUEUE_RX
 #define TX NET_QUEUE_TX
 
-#define MRG    NET_F_MRG_RXBUF
-#define TSO_RX (NET_F_GUEST_CSUM | NET_F_GUEST_TSO4 | NET_F_GUEST_TSO6 | NET_F_GUEST_ECN)
-#define TSO_TX (NET_F_CSUM | NET_F_HOST_TSO4 | NET_F_HOST_TSO6 | NET_F_HOST_ECN)
+#define MRG    NET_F(MRG_RXBUF)
+#define TSO_RX (NET_F(GUEST_CSUM) | NET_F(GUEST_TSO4) | NET_F(GUEST_TSO6) | NET_F(GUEST_ECN))
+#define TSO_TX (NET_F(CSUM) | NET_F(HOST_TSO4) | NET_F(HOST_TSO6) | NET_F(HOST_ECN))
 
 static const uint8_t guest_mac[6] = NET_GUEST_MAC, gateway_mac[6] = NET_GATEWAY_MAC;
 
@@ -268,12 +268,12 @@ static void test_offloads_must_be_negotiated(void **state)
 {
 	struct world w;
 
-	start(&w, NET_F_CSUM);
+	start(&w, NET_F(CSUM));
 	assert_true(header_passes(&w, (struct header){1, 0, 0, 0, 34, 16}, 200));
 	assert_false(header_passes(&w, (struct header){1, 1, 54, 1448, 34, 16}, 2000));
 	assert_false(header_passes(&w, (struct header){1, 4, 54, 1448, 34, 16}, 2000));
 	stop(&w);
-	start(&w, NET_F_CSUM | NET_F_HOST_TSO4);
+	start(&w, NET_F(CSUM) | NET_F(HOST_TSO4));
 	assert_true(header_passes(&w, (struct header){1, 1, 54, 1448, 34, 16}, 2000));
 	assert_false(header_passes(&w, (struct header){1, 4, 54, 1448, 34, 16}, 2000));
 	assert_false(header_passes(&w, (struct header){1, 0x81, 54, 1448, 34, 16}, 2000));
@@ -533,9 +533,9 @@ static void test_only_negotiated_offloads_are_received(void **state)
 	assert_false(header_arrives(TSO_RX, udp, 0));
 	assert_false(header_arrives(0, csum, 0));
 	assert_true(header_arrives(0, valid, 0));
-	assert_false(header_arrives(NET_F_GUEST_CSUM, tso4, 0));
-	assert_false(header_arrives(NET_F_GUEST_CSUM | NET_F_GUEST_TSO4, tso6, 0));
-	assert_false(header_arrives(NET_F_GUEST_CSUM | NET_F_GUEST_TSO4, ecn, 0));
+	assert_false(header_arrives(NET_F(GUEST_CSUM), tso4, 0));
+	assert_false(header_arrives(NET_F(GUEST_CSUM) | NET_F(GUEST_TSO4), tso6, 0));
+	assert_false(header_arrives(NET_F(GUEST_CSUM) | NET_F(GUEST_TSO4), ecn, 0));
 }
 
 static void test_received_frames_wait_for_buffers(void **state)

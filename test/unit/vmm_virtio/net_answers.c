@@ -53,7 +53,7 @@ static void make(struct world *w, bool ipv6)
 static void start(struct world *w, bool ipv6)
 {
 	make(w, ipv6);
-	drv_start(&w->v, NET_F_MRG_RXBUF, 64);
+	drv_start(&w->v, NET_F(MRG_RXBUF), 64);
 }
 
 static void stop(struct world *w)
