@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "base/crc32c.h"
 #include "base/file-id.h"
 #include "base/num.h"
@@ -35,11 +36,6 @@ void file_walk_end(struct file_walk *w)
 {
 	free(w->buffer);
 	w->buffer = NULL;
-}
-
-static bool is_zero(const uint8_t *p, size_t len)
-{
-	return !p[0] && !memcmp(p, p + 1, len - 1);
 }
 
 static void add(struct file_walk *w, uint64_t page, const uint8_t *p, size_t len)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "base/fd.h"
 
 #define PIDS_MAX (4u << 20) /* the kernel's PID_MAX_LIMIT */
@@ -26,11 +27,11 @@ static bool signal_found(pid_t session, int number, uint8_t *done)
 
 		if (!pid || pid >= PIDS_MAX || getsid((pid_t)pid) != session)
 			continue;
-		if (done[pid / 8] >> (pid % 8) & 1)
+		if (bit_get(done, pid))
 			continue;
 		found = true;
 		kill((pid_t)pid, number);
-		done[pid / 8] |= (uint8_t)(1u << pid % 8);
+		bit_set(done, pid, true);
 	}
 	closedir(proc);
 	return found;
@@ -46,7 +47,7 @@ static void kill_all(pid_t session, bool leader_too)
 	if (leader_too)
 		kill(-session, SIGKILL);
 	else if (killed)
-		killed[session / 8] |= (uint8_t)(1u << session % 8);
+		bit_set(killed, (uint64_t)session, true);
 	/* A child that was forked during the search is found by the next one; a process with a
 	 * pending SIGKILL forks no more. */
 	while (killed && signal_found(session, SIGKILL, killed))

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "base/crc32c.h"
 #include "base/fd.h"
 #include "base/file.h"
@@ -62,42 +63,6 @@ static struct layer *writable(const struct layer_stack *s)
 static uint64_t bitmap_bytes(uint64_t disk_bytes)
 {
 	return (disk_bytes / CLUSTER + 8 * PAGE - 1) / (8 * PAGE) * PAGE;
-}
-
-/* --- bitmaps --- */
-
-static bool bit_get(const uint8_t *bits, uint64_t i)
-{
-	return bits[i / 8] >> (i % 8) & 1;
-}
-
-/* Returns the first index in [from, to) whose bit differs from `value`, or `to`. */
-static uint64_t bit_run(const uint8_t *bits, uint64_t from, uint64_t to, bool value)
-{
-	const uint8_t same = value ? 0xff : 0;
-
-	while (from < to) {
-		if (from % 8 == 0 && to - from >= 8 && bits[from / 8] == same)
-			from += 8;
-		else if (bit_get(bits, from) == value)
-			from++;
-		else
-			break;
-	}
-	return from;
-}
-
-static void bit_set_range(uint8_t *bits, uint64_t from, uint64_t to)
-{
-	while (from < to) {
-		if (from % 8 == 0 && to - from >= 8) {
-			bits[from / 8] = 0xff;
-			from += 8;
-		} else {
-			bits[from / 8] |= (uint8_t)(1u << from % 8);
-			from++;
-		}
-	}
 }
 
 /* --- headers --- */
@@ -604,7 +569,7 @@ void layer_written(struct layer_stack *s, uint64_t at, uint64_t len)
 	uint64_t first = at / CLUSTER, end = (at + len + CLUSTER - 1) / CLUSTER;
 
 	s->written = true;
-	bit_set_range(l->bits, first, end);
+	bit_set_range(l->bits, first, end, true);
 	for (uint64_t page = first / 8 / PAGE; page <= (end - 1) / 8 / PAGE; page++)
 		l->touched[page] = 1;
 }

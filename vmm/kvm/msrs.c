@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "base/bits.h"
 #include "base/fd.h"
 #include "base/log.h"
 
@@ -108,7 +109,7 @@ static void allow(uint8_t *bitmap, uint32_t base, const uint32_t *msrs, size_t c
 {
 	for (size_t i = 0; i < count; i++)
 		if (msrs[i] >= base && msrs[i] - base < WINDOW)
-			bitmap[(msrs[i] - base) / 8] |= (uint8_t)(1u << (msrs[i] - base) % 8);
+			bit_set(bitmap, msrs[i] - base, true);
 }
 
 /*

@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "vmm/kvm/ram-table.h"
@@ -54,21 +55,16 @@ int layer_finish(const struct ram *r, int fd, const struct extents *extents, str
 
 /* --- Copying from the files of a snapshot --- */
 
-static bool page_is_zero(const uint8_t *p)
-{
-	return p[0] == 0 && !memcmp(p, p + 1, RAM_PAGE - 1);
-}
-
 /* Writes the pages of `data` that are not all zeros to `offset`, in as few calls as possible. */
 static int write_nonzero(int to, uint64_t offset, const uint8_t *data, uint64_t n, struct err *e)
 {
 	int r = 0;
 
 	for (uint64_t at = 0, start; at < n && !r;) {
-		while (at < n && page_is_zero(data + at))
+		while (at < n && is_zero(data + at, RAM_PAGE))
 			at += RAM_PAGE;
 		start = at;
-		while (at < n && !page_is_zero(data + at))
+		while (at < n && !is_zero(data + at, RAM_PAGE))
 			at += RAM_PAGE;
 		r = file_write(to, offset + start, data + start, at - start, e);
 	}
@@ -164,7 +160,7 @@ static int add_nonzero(struct gather *g, uint8_t *data, size_t len, struct err *
 	int result = 0;
 
 	for (size_t at = 0; at < len && !result; at += RAM_PAGE) {
-		if (!page_is_zero(data + at)) {
+		if (!is_zero(data + at, RAM_PAGE)) {
 			result = add(g, data + at, RAM_PAGE, e);
 			continue;
 		}

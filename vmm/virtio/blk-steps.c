@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/num.h"
 
 /* --- operations --- */
@@ -137,11 +138,6 @@ static int copy_write_step(struct blk *b, struct blk_request *r)
 	return submit_copy(b, r, extent.fd, extent.offset + r->copied, CLUSTER - r->copied, true);
 }
 
-static bool is_zero(const uint8_t cluster[CLUSTER])
-{
-	return cluster[0] == 0 && !memcmp(cluster, cluster + 1, CLUSTER - 1);
-}
-
 static int copy_read_step(struct blk *b, struct blk_request *r)
 {
 	uint64_t cluster = r->at - r->at % CLUSTER;
@@ -156,7 +152,7 @@ static int copy_read_step(struct blk *b, struct blk_request *r)
 		r->copied += extent.len;
 	}
 	r->copied = 0;
-	if (r->kind == &blk_copy_up_kind && !r->failed_punch && is_zero(r->bounce))
+	if (r->kind == &blk_copy_up_kind && !r->failed_punch && is_zero(r->bounce, CLUSTER))
 		return submit_hole(b, r, CLUSTER, PHASE_COPY_UP_HOLE);
 	merge(r);
 	r->phase = PHASE_COPY_WRITE;
