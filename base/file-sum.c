@@ -11,6 +11,7 @@
 #include "base/bits.h"
 #include "base/crc32c.h"
 #include "base/file-id.h"
+#include "base/file.h"
 #include "base/num.h"
 
 #define PAGE	     4096u
@@ -47,22 +48,6 @@ static void add(struct file_walk *w, uint64_t page, const uint8_t *p, size_t len
 	w->sum = crc32c(crc32c(w->sum, number, sizeof(number)), p, len);
 }
 
-static int put(const struct file_walk *w, const uint8_t *p, size_t len, uint64_t at, struct err *e)
-{
-	while (len) {
-		ssize_t n = pwrite(w->out, p, len, (off_t)at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return err_set(e, errno, "write the copy");
-		p += n;
-		at += (uint64_t)n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
 /*
  * Adds the blocks of the buffer that are not zeros to the sum, and copies them in as few calls as
  * possible.
@@ -82,7 +67,7 @@ static int serve(struct file_walk *w, size_t len, struct err *e)
 		if (w->out < 0 || !run || (!zero && at + n < len))
 			continue;
 		size_t end = zero ? at : at + n;
-		ret = put(w, w->buffer + end - run, run, w->at + end - run, e);
+		ret = file_write(w->out, w->at + end - run, w->buffer + end - run, run, e);
 		run = 0;
 	}
 	return ret;
@@ -111,22 +96,11 @@ static uint64_t data_end(const struct file_walk *w)
 
 static int step(struct file_walk *w, uint64_t end, uint64_t *done, struct err *e)
 {
-	size_t want = min_u64(BUFFER_BYTES, end - w->at), len = 0;
+	size_t len = min_u64(BUFFER_BYTES, end - w->at);
+	int ret = file_read(w->in, w->at, w->buffer, len, e);
 
-	while (len < want) {
-		ssize_t n = pread(w->in, w->buffer + len, want - len, (off_t)(w->at + len));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return err_set(e, errno, "read the file");
-		if (!n)
-			return err_say(e, EIO, "the file ends at byte %llu instead of %llu",
-				       (unsigned long long)(w->at + len),
-				       (unsigned long long)w->bytes);
-		len += (size_t)n;
-	}
-	int ret = serve(w, len, e);
+	if (ret == 0)
+		ret = serve(w, len, e);
 	w->at += len;
 	*done += len;
 	return ret;
