@@ -159,8 +159,6 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 		return handle_files(c, f, e);
 	if (process_takes(f->type))
 		return process_handle(c, f, e);
-	if (ports_takes(f->type))
-		return ports_handle(c, f, e);
 	if (contexts_takes(f->type))
 		return contexts_handle(c, f, e);
 	switch (f->type) {
@@ -173,6 +171,8 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 	case AGENT_ATTACH:
 	case AGENT_INTERRUPT:
 		return interpreter_handle(&python, c, f, e);
+	case AGENT_DIAL:
+		return ports_handle(c, f, e);
 	case AGENT_RESEED:
 		return handle_reseed(c, f, e);
 	case AGENT_SHUTDOWN:

@@ -7,13 +7,9 @@
 #ifndef RAMET_GUEST_PORTS_PORTS_H
 #define RAMET_GUEST_PORTS_PORTS_H
 
-#include <stdbool.h>
-
 #include "guest/conn.h"
 
-/* Returns true for the types that ports_handle accepts. */
-bool ports_takes(uint8_t type);
-/* Handles a request. Returns 0, or -EPROTO when the connection has to be closed. */
+/* Handles an AGENT_DIAL. Returns 0, or -EPROTO when the connection has to be closed. */
 int ports_handle(struct conn *c, const struct frame *f, struct err *e);
 
 #endif
