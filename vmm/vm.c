@@ -29,7 +29,6 @@
 __attribute__((format(printf, 4, 5))) static void
 end_guest(struct vm *vm, unsigned vcpu, enum ctl_end_reason reason, const char *format, ...)
 {
-	uint64_t one = 1;
 	va_list ap;
 
 	pthread_mutex_lock(&vm->end.lock);
@@ -43,8 +42,7 @@ end_guest(struct vm *vm, unsigned vcpu, enum ctl_end_reason reason, const char *
 	}
 	pthread_mutex_unlock(&vm->end.lock);
 	vcpus_halt(vm->vcpus);
-	if (write(vm->end.fd, &one, sizeof(one)) < 0)
-		log_error("can't wake the event loop after the guest ended: %s", strerror(errno));
+	eventfd_write(vm->end.fd, 1);
 }
 
 static void on_i8042_request(void *arg, enum i8042_request what)
@@ -71,9 +69,9 @@ static void on_unique(void *arg, unsigned who)
 static void on_end_event(void *arg, uint32_t events)
 {
 	struct vm *vm = arg;
-	uint64_t count;
+	eventfd_t count;
 
-	if (read(vm->end.fd, &count, sizeof(count)) < 0 || vm->state == CTL_GUEST_ENDED)
+	if (eventfd_read(vm->end.fd, &count) < 0 || vm->state == CTL_GUEST_ENDED)
 		return;
 	vcpus_pause(vm->vcpus);
 	vm->state = CTL_GUEST_ENDED;

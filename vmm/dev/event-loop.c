@@ -72,10 +72,7 @@ void event_loop_free(struct event_loop *l)
 
 void event_loop_stop(struct event_loop *l)
 {
-	uint64_t one = 1;
-
-	if (write(l->stop_fd, &one, sizeof(one)) < 0)
-		return; /* the counter is full: the loop will wake anyway */
+	eventfd_write(l->stop_fd, 1);
 }
 
 /*
@@ -123,9 +120,9 @@ int event_loop_turn(struct event_loop *l, int timeout_ms)
 		struct event_watch *w = ev[i].data.ptr;
 
 		if (!w) {
-			uint64_t count;
+			eventfd_t count;
 
-			l->stopped = read(l->stop_fd, &count, sizeof(count)) > 0;
+			l->stopped = eventfd_read(l->stop_fd, &count) == 0;
 		} else if (!w->dead && !w->muted) {
 			w->fn(w->arg, ev[i].events);
 			ran++;

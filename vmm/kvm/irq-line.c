@@ -3,9 +3,6 @@
 
 #include <errno.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
-
-#include "base/fd.h"
 
 int irq_line_init(struct irq_line *line, uint32_t gsi, struct err *e)
 {
@@ -19,9 +16,6 @@ int irq_line_init(struct irq_line *line, uint32_t gsi, struct err *e)
 
 void irq_line_raise(const struct irq_line *line)
 {
-	uint64_t one = 1;
-
 	/* Fails only when 2^64 - 2 edges are pending; one more would change nothing. */
-	if (write(line->fd, &one, sizeof(one)) < 0)
-		return;
+	eventfd_write(line->fd, 1);
 }

@@ -113,7 +113,8 @@ bool vio_pop(struct vio_dev *d, unsigned queue, struct vq_chain *c);
 bool vio_pop_or_wait(struct vio_dev *d, unsigned queue, struct vq_chain *c);
 /* Serves config_read from the beginning of a device's configuration; the rest is zeros. */
 void vio_config_copy(const void *config, size_t size, uint32_t offset, uint8_t *data, uint32_t len);
-/* Calls on_kick again in a later turn, so that other devices get their turns. */
+/* Calls on_kick again in a later turn, so that other devices get their turns. Safe from any thread.
+ */
 void vio_rekick(struct vio_dev *d, unsigned queue);
 /* Reports that a device whose drain returned false has no I/O in flight any more. */
 void vio_drained(struct vio_dev *d);

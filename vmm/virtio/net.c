@@ -242,14 +242,10 @@ void vio_net_hold(struct vio_dev *d)
 
 void vio_net_release(struct vio_dev *d)
 {
-	uint64_t one = 1;
-
 	if (!__atomic_exchange_n(&self(d)->held, false, __ATOMIC_ACQ_REL))
 		return;
 	/* Rings the doorbell like the driver, so that the loop takes the waiting frames. */
-	if (write(vio_mmio_doorbell(d->mmio, NET_QUEUE_TX), &one, sizeof(one)) < 0)
-		log_error("network: can't wake the event loop for the guest's frames: %s",
-			  strerror(errno));
+	vio_rekick(d, NET_QUEUE_TX);
 }
 
 struct vio_net_stats vio_net_stats(const struct vio_dev *d)
