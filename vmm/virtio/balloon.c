@@ -149,6 +149,7 @@ static bool balloon_drain(struct vio_dev *d)
 }
 
 static const struct vio_ops balloon_ops = {
+	.name = "balloon",
 	.id = 5,
 	.queues = QUEUES,
 	.queue_size = QUEUE_SIZE,

@@ -342,6 +342,7 @@ static void blk_fini(struct vio_dev *d)
 }
 
 static const struct vio_ops blk_ops = {
+	.name = "blk",
 	.id = 2,
 	.queues = 1,
 	.queue_size = QUEUE_SIZE,

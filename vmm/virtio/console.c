@@ -192,6 +192,7 @@ static void console_fini(struct vio_dev *d)
 }
 
 static const struct vio_ops console_ops = {
+	.name = "console",
 	.id = 3,
 	.queues = QUEUES,
 	.queue_size = QUEUE_SIZE,

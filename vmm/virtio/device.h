@@ -30,6 +30,7 @@
 struct vio_dev;
 
 struct vio_ops {
+	const char *name;
 	uint32_t id; /* virtio device id, v1.2 section 5 */
 	unsigned queues;
 	uint16_t queue_size; /* maximum size of any queue, also of one in a snapshot */

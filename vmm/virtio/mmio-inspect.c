@@ -2,18 +2,7 @@
 /* The state of the transport, its queues and its device, as human-readable text. */
 #include <poll.h>
 
-#include "base/fd.h"
 #include "vmm/virtio/mmio-internal.h"
-
-static const char *device_name(uint32_t id)
-{
-	static const char *const names[] = {
-		[1] = "net", [2] = "blk",     [3] = "console",
-		[4] = "rng", [5] = "balloon", [19] = "vsock",
-	};
-
-	return id < ARRAY_LEN(names) && names[id] ? names[id] : "?";
-}
 
 static bool rings(const struct doorbell *b)
 {
@@ -29,7 +18,7 @@ static void add_transport(const struct vio_mmio *m, struct report *r)
 	report_add(
 		r,
 		"device %s: status 0x%x%s%s, interrupt status %u, interrupt %u, features 0x%llx\n",
-		device_name(d->ops->id), m->status, d->active ? ", active" : ", not active",
+		d->ops->name, m->status, d->active ? ", active" : ", not active",
 		m->status & S_NEEDS_RESET ? ", needs a reset" : "",
 		__atomic_load_n(&m->interrupt_status, __ATOMIC_SEQ_CST), m->line->gsi,
 		(unsigned long long)d->driver_features);
@@ -46,7 +35,7 @@ void vio_mmio_inspect(struct vio_mmio *m, struct report *r)
 
 	if (pthread_mutex_trylock(&m->lock) != 0) {
 		report_add(r, "device %s: not shown, since a vCPU thread holds its lock\n",
-			   device_name(d->ops->id));
+			   d->ops->name);
 		return;
 	}
 	add_transport(m, r);

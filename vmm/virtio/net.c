@@ -195,6 +195,7 @@ static void net_inspect(const struct vio_dev *d, struct report *r)
 }
 
 static const struct vio_ops net_ops = {
+	.name = "net",
 	.id = 1,
 	.queues = NET_QUEUES,
 	.queue_size = NET_QUEUE_SIZE,

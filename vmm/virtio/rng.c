@@ -39,6 +39,7 @@ static void rng_on_kick(struct vio_dev *d, unsigned queue)
 }
 
 static const struct vio_ops rng_ops = {
+	.name = "rng",
 	.id = 4,
 	.queues = 1,
 	.queue_size = QUEUE_SIZE,

@@ -661,6 +661,7 @@ static void vsock_fini(struct vio_dev *d)
 }
 
 static const struct vio_ops vsock_ops = {
+	.name = "vsock",
 	.id = 19,
 	.queues = QUEUES,
 	.queue_size = QUEUE_SIZE,
