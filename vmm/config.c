@@ -4,27 +4,26 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 
-#include "base/fd.h"
+#include "base/num.h"
 
-struct option_number {
+struct option {
 	const char *name;
-	uint64_t min, max;
-	uint64_t value;
-	bool needed, given;
+	uint32_t min, max, value;
+	bool is_flag, needed, given;
 };
 
 enum { VCPUS, RAM_MIB, KVM_FD, CTL_FD, PROC_FD, TAP_FD, SLOT, CID, DISK_BYTES_S, DISK_OPS_S };
+enum { DEBUG_SERIAL = DISK_OPS_S + 1, IPV6, OPTIONS };
 
-#define NO_FD ((uint64_t)-1) /* becomes -1 */
+#define NO_FD UINT32_MAX /* becomes -1 */
 
 /* CIDs 0 to 2 are reserved: hypervisor, loopback and host. */
-static const struct option_number numbers[] = {
+static const struct option all_options[OPTIONS] = {
 	[VCPUS] = {"--vcpus", 1, CONFIG_VCPUS_MAX, .needed = true},
 	[RAM_MIB] = {"--ram-mib", CONFIG_RAM_MIB_MIN, CONFIG_RAM_MIB_MAX, .needed = true},
 	[KVM_FD] = {"--kvm-fd", 3, 1023, .needed = true},
@@ -35,43 +34,28 @@ static const struct option_number numbers[] = {
 	[CID] = {"--cid", 3, UINT32_MAX - 1, .value = 3},
 	[DISK_BYTES_S] = {"--disk-bytes-s", 0, UINT32_MAX, .value = 0},
 	[DISK_OPS_S] = {"--disk-ops-s", 0, UINT32_MAX, .value = 0},
+	[DEBUG_SERIAL] = {"--debug-serial", .is_flag = true},
+	[IPV6] = {"--ipv6", .is_flag = true},
 };
 
-static int set_number(struct option_number *n, const char *text, struct err *e)
+static int set_number(struct option *o, const char *text, struct err *e)
 {
-	char *end;
-
-	if (n->given)
-		return err_say(e, EINVAL, "%s is given twice", n->name);
+	if (o->given)
+		return err_say(e, EINVAL, "%s is given twice", o->name);
 	if (!text)
-		return err_say(e, EINVAL, "%s needs a number", n->name);
-	errno = 0;
-	n->value = strtoull(text, &end, 10);
-	if (errno || *end || text[0] < '0' || text[0] > '9' || n->value < n->min ||
-	    n->value > n->max)
-		return err_say(e, EINVAL, "%s takes a number from %llu to %llu, not \"%s\"",
-			       n->name, (unsigned long long)n->min, (unsigned long long)n->max,
-			       text);
-	n->given = true;
+		return err_say(e, EINVAL, "%s needs a number", o->name);
+	if (!number_parse(text, o->min, o->max, &o->value))
+		return err_say(e, EINVAL, "%s takes a number from %u to %u, not \"%s\"", o->name,
+			       o->min, o->max, text);
+	o->given = true;
 	return 0;
 }
 
-static const char *const flags[] = {"--debug-serial", "--ipv6"};
-enum { DEBUG_SERIAL, IPV6, FLAGS };
-
-static bool set_flag(bool given[FLAGS], const char *name)
+static struct option *find(struct option *options, const char *name)
 {
-	for (size_t i = 0; i < FLAGS; i++)
-		if (!strcmp(flags[i], name))
-			return given[i] = true;
-	return false;
-}
-
-static struct option_number *find(struct option_number *all, size_t count, const char *name)
-{
-	for (size_t i = 0; i < count; i++)
-		if (!strcmp(all[i].name, name))
-			return &all[i];
+	for (size_t i = 0; i < OPTIONS; i++)
+		if (!strcmp(options[i].name, name))
+			return &options[i];
 	return NULL;
 }
 
@@ -124,36 +108,34 @@ static int check_tap_fd(int fd, struct err *e)
 	return 0;
 }
 
-static int read_arguments(struct option_number *n, bool given_flags[FLAGS], int argc,
-			  char *const *argv, struct err *e)
+static int read_arguments(struct option *options, int argc, char *const *argv, struct err *e)
 {
 	for (int i = 1; i < argc; i++) {
-		struct option_number *given = find(n, ARRAY_LEN(numbers), argv[i]);
-		int r;
+		struct option *o = find(options, argv[i]);
+		int r = 0;
 
-		if (set_flag(given_flags, argv[i]))
-			continue;
-		if (!given)
+		if (!o)
 			return err_say(e, EINVAL, "\"%s\" is not an option of ramet-vmm", argv[i]);
-		r = set_number(given, i + 1 < argc ? argv[i + 1] : NULL, e);
+		if (o->is_flag)
+			o->value = true;
+		else
+			r = set_number(o, ++i < argc ? argv[i] : NULL, e);
 		if (r)
 			return r;
-		i++;
 	}
-	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-		if (n[i].needed && !n[i].given)
-			return err_say(e, EINVAL, "%s is missing", n[i].name);
+	for (size_t i = 0; i < OPTIONS; i++)
+		if (options[i].needed && !options[i].given)
+			return err_say(e, EINVAL, "%s is missing", options[i].name);
 	return 0;
 }
 
 int vm_config_parse(struct vm_config *out, int argc, char *const *argv, struct err *e)
 {
-	struct option_number n[ARRAY_LEN(numbers)];
-	bool given_flags[FLAGS] = {false};
+	struct option n[OPTIONS];
 	int r;
 
-	memcpy(n, numbers, sizeof(n));
-	r = read_arguments(n, given_flags, argc, argv, e);
+	memcpy(n, all_options, sizeof(n));
+	r = read_arguments(n, argc, argv, e);
 	if (!r)
 		r = check_kvm_fd((int)n[KVM_FD].value, e);
 	if (!r)
@@ -163,23 +145,22 @@ int vm_config_parse(struct vm_config *out, int argc, char *const *argv, struct e
 	if (!r)
 		r = check_tap_fd((int)n[TAP_FD].value, e);
 	if (!r && n[RAM_MIB].value % 2)
-		r = err_say(e, EINVAL, "--ram-mib takes an even number, not %llu",
-			    (unsigned long long)n[RAM_MIB].value);
+		r = err_say(e, EINVAL, "--ram-mib takes an even number, not %u", n[RAM_MIB].value);
 	if (r)
 		return r;
 	*out = (struct vm_config){
-		.vcpus = (uint32_t)n[VCPUS].value,
-		.ram_mib = (uint32_t)n[RAM_MIB].value,
-		.slot = (uint32_t)n[SLOT].value,
+		.vcpus = n[VCPUS].value,
+		.ram_mib = n[RAM_MIB].value,
+		.slot = n[SLOT].value,
 		.cid = n[CID].value,
 		.kvm_fd = (int)n[KVM_FD].value,
 		.ctl_fd = (int)n[CTL_FD].value,
 		.proc_fd = (int)n[PROC_FD].value,
 		.tap_fd = (int)n[TAP_FD].value,
-		.disk_bytes_s = (uint32_t)n[DISK_BYTES_S].value,
-		.disk_ops_s = (uint32_t)n[DISK_OPS_S].value,
-		.ipv6 = given_flags[IPV6],
-		.debug_serial = given_flags[DEBUG_SERIAL],
+		.disk_bytes_s = n[DISK_BYTES_S].value,
+		.disk_ops_s = n[DISK_OPS_S].value,
+		.ipv6 = n[IPV6].value,
+		.debug_serial = n[DEBUG_SERIAL].value,
 	};
 	return 0;
 }
