@@ -46,9 +46,7 @@ int frame_got(struct frame_in *in, size_t n, struct frame *f, struct err *e)
 		return bad;
 	if (frame_room(in))
 		return 0;
-	f->type = in->bytes[4];
-	f->len = (uint32_t)payload_len(in);
-	f->payload = in->bytes + AGENT_HEADER_SIZE;
+	*f = frame_again(in);
 	return 1;
 }
 
@@ -90,18 +88,9 @@ const uint8_t *payload_text(struct wire *w, size_t *len, size_t max)
 	return text;
 }
 
-void payload_copy(struct wire *w, char *out, size_t max)
-{
-	size_t len;
-	const uint8_t *text = payload_text(w, &len, max);
-
-	if (!w->bad)
-		memcpy(out, text, len);
-}
-
 int payload_id(struct wire *w, const char *what, char *out, struct err *e)
 {
-	payload_copy(w, out, AGENT_ID_LEN);
+	wire_get_text(w, out, AGENT_ID_LEN + 1);
 	if (w->bad || strlen(out) != AGENT_ID_LEN)
 		return err_say(e, EPROTO, "%s: an id has %d bytes", what, AGENT_ID_LEN);
 	return 0;
@@ -202,20 +191,17 @@ static bool hostname_is_plain(const char *name)
 int reseed_parse(const struct frame *f, struct reseed_request *out, struct err *e)
 {
 	struct wire w = wire_from(f->payload, f->len);
-	size_t len;
 
 	wire_get_bytes(&w, out->entropy, sizeof(out->entropy));
 	out->realtime_ns = (int64_t)wire_get_u64(&w);
 	out->user_generators = wire_get_u8(&w);
-	const uint8_t *name = wire_get_str(&w, &len, HOST_NAME_LEN);
+	wire_get_text(&w, out->hostname, sizeof(out->hostname));
 	int bad = payload_end(&w, "reseed", e);
 	if (bad)
 		return bad;
 	if (out->realtime_ns < 0)
 		return err_say(e, EPROTO, "reseed: the time is before 1970");
-	memcpy(out->hostname, name, len);
-	out->hostname[len] = '\0';
-	if (strlen(out->hostname) != len || !hostname_is_plain(out->hostname))
+	if (!hostname_is_plain(out->hostname))
 		return err_say(e, EPROTO,
 			       "reseed: a host name may only contain letters, digits, - and .");
 	return 0;

@@ -48,8 +48,6 @@ void frame_header(uint8_t *out, uint8_t type, uint32_t len);
 /* Does the same as wire_get_str, but a zero byte makes `w` bad: the kernel would end the string
  * there. */
 const uint8_t *payload_text(struct wire *w, size_t *len, size_t max);
-/* Copies such a string of up to `max` bytes to `out`, which is zeroed and has room for one more. */
-void payload_copy(struct wire *w, char *out, size_t max);
 /* Copies the id of a process or context, AGENT_ID_LEN bytes. `what` names it in errors. Returns 0
  * or -EPROTO. */
 int payload_id(struct wire *w, const char *what, char *out, struct err *e);

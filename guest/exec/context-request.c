@@ -26,7 +26,7 @@ static int parse_start(struct wire *w, struct context_request *out, struct err *
 	if (language > AGENT_JAVASCRIPT)
 		return err_say(e, EPROTO, "context: there is no language %u", language);
 	out->language = language;
-	payload_copy(w, out->cwd, AGENT_PATH_MAX);
+	wire_get_text(w, out->cwd, sizeof(out->cwd));
 	out->env = w->pos + 4;
 	return payload_env(w, "context", &out->env_count, e);
 }

@@ -8,7 +8,7 @@
 
 static int get_path(struct wire *w, const char *what, char *path, struct err *e)
 {
-	payload_copy(w, path, AGENT_PATH_MAX);
+	wire_get_text(w, path, AGENT_PATH_MAX + 1);
 	if (w->bad)
 		return payload_end(w, what, e);
 	return path[0] == '/' ? 0 : err_say(e, EPROTO, "%s: a path must start with /", what);
@@ -82,7 +82,7 @@ static int get_field(enum agent_file_field field, struct wire *w, const char *wh
 		out->limit = wire_get_u32(w);
 		return 0;
 	case FIELD_AFTER:
-		payload_copy(w, out->after, AGENT_NAME_MAX);
+		wire_get_text(w, out->after, sizeof(out->after));
 		return 0;
 	case FIELD_HOW:
 		return get_how(w, what, &out->how, e);

@@ -58,9 +58,9 @@ static int parse_start(struct wire *w, struct process_request *out, struct err *
 	if (bad)
 		return bad;
 	out->timeout_ms = wire_get_u32(w);
-	payload_copy(w, out->cwd, AGENT_PATH_MAX);
-	payload_copy(w, out->user, AGENT_USER_MAX);
-	payload_copy(w, out->label, AGENT_LABEL_MAX);
+	wire_get_text(w, out->cwd, sizeof(out->cwd));
+	wire_get_text(w, out->user, sizeof(out->user));
+	wire_get_text(w, out->label, sizeof(out->label));
 	bad = get_args(w, out, e);
 	if (bad)
 		return bad;
