@@ -21,14 +21,6 @@
 #define OURS ROOT "/ramet"
 #define USER ROOT "/sandbox"
 
-static void must_write(const char *path, const char *text)
-{
-	int bad = text_file_write(AT_FDCWD, path, text);
-
-	if (bad)
-		log_console("write \"%s\" to %s: %s", text, path, strerror(-bad));
-}
-
 /* Delegates each controller separately, so that one that cannot be delegated does not prevent the
  * others. */
 static void hand_down_controllers(void)
@@ -38,7 +30,7 @@ static void hand_down_controllers(void)
 	text_file_read(AT_FDCWD, ROOT "/cgroup.controllers", names, sizeof(names));
 	for (char *name = strtok(names, " \n"); name; name = strtok(NULL, " \n")) {
 		snprintf(order, sizeof(order), "+%s", name);
-		must_write(ROOT "/cgroup.subtree_control", order);
+		write_or_log(ROOT "/cgroup.subtree_control", order);
 	}
 }
 
@@ -58,7 +50,7 @@ static void limit_user(void)
 	if (pids && pids < threads)
 		threads = pids;
 	snprintf(text, sizeof(text), "%lu", threads / 10 * 9);
-	must_write(USER "/pids.max", text);
+	write_or_log(USER "/pids.max", text);
 }
 
 void cgroup_set_up(void)
@@ -67,7 +59,7 @@ void cgroup_set_up(void)
 		log_console("create control groups: %s", strerror(errno));
 		return;
 	}
-	must_write(OURS "/cgroup.procs", "0");
+	write_or_log(OURS "/cgroup.procs", "0");
 	hand_down_controllers();
 	limit_user();
 }

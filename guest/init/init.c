@@ -211,14 +211,6 @@ static void set_environment(void)
 		setenv(environment[i][0], environment[i][1], 1);
 }
 
-static void write_file(const char *path, const char *text)
-{
-	int r = text_file_write(AT_FDCWD, path, text);
-
-	if (r < 0)
-		log_console("write %s: %s", path, strerror(-r));
-}
-
 /* Pins the agent to the CPU that handles its device's interrupts (irqaffinity on the kernel's
  * command line): to wake a task on another CPU takes several exits from the VM. */
 static void keep_on_first_cpu(void)
@@ -242,7 +234,7 @@ __attribute__((noreturn)) static void become_agent(void)
 
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	write_file("/proc/self/oom_score_adj", "-1000");
+	write_or_log("/proc/self/oom_score_adj", "-1000");
 	keep_on_first_cpu();
 	/* With this priority, the agent reads output before the program that wrote it continues.
 	 * This keeps the order between stdout and stderr. Children are scheduled normally. */

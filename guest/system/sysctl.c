@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/system/system.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/fd.h"
-#include "base/text-file.h"
 #include "guest/log-console.h"
 
 #define WATCH_BYTES 1024 /* kernel memory of an inotify watch, with the inode that it holds */
@@ -37,9 +34,7 @@ static void set(const char *root, const char *name, const char *value)
 	char path[128];
 
 	snprintf(path, sizeof(path), "%s/%s", root, name);
-	int r = text_file_write(AT_FDCWD, path, value);
-	if (r < 0)
-		log_console("write %s to %s: %s", value, path, strerror(-r));
+	write_or_log(path, value);
 }
 
 /* A quarter of the RAM. The kernel's default is a hundredth, which is 8,192 watches in 1 GiB. */
