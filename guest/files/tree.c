@@ -16,32 +16,16 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "base/array.h"
 #include "base/fd.h"
 #include "base/wire.h"
-#include "guest/files/names.h"
+#include "guest/files/descent.h"
 #include "guest/files/worker-io.h"
 
-#define PATH_ROOM                                                                                  \
-	(AGENT_PAYLOAD_MAX - AGENT_PATH_MAX - 64) /* so that an entry fits in one frame            \
-						   */
 #define READ_BYTES (256u << 10)
 #define LONG_READ  (8u << 20) /* before a larger file is read, the entries so far are sent */
 
-/* A folder that is being listed. */
-struct level {
-	int fd;
-	size_t path_len;    /* length of the folder's path in tree.path */
-	size_t names_len;   /* length of tree.names before this folder's names */
-	size_t first, next; /* indices in tree.names: its first name, and the next to list */
-};
-
 static struct {
-	size_t path_len;
-	char path[PATH_ROOM + 1]; /* the current one */
-	struct names names;	  /* of all levels, sorted within each */
-	struct level *levels;
-	size_t depth, levels_room;
+	struct descent at;
 	char *roots[AGENT_PATHS_MAX];
 	size_t root_count;
 } tree;
@@ -50,9 +34,10 @@ static struct {
 
 static void emit(const struct statx *st, uint64_t size, const void *content, size_t content_len)
 {
-	struct wire w = worker_io_frame(AGENT_ENTRY, 4 + tree.path_len + 12 + 8 + 4 + content_len);
+	struct wire w =
+		worker_io_frame(AGENT_ENTRY, 4 + tree.at.path_len + 12 + 8 + 4 + content_len);
 
-	wire_put_str(&w, tree.path, tree.path_len);
+	wire_put_str(&w, tree.at.path, tree.at.path_len);
 	wire_put_u32(&w, st->stx_mode);
 	wire_put_u32(&w, st->stx_uid);
 	wire_put_u32(&w, st->stx_gid);
@@ -153,31 +138,11 @@ static void list_link(int folder, const char *name, const struct statx *st)
 	if (n < 0 && (errno == ENOENT || errno == EINVAL))
 		return; /* gone, or no longer a link */
 	if (n < 0)
-		worker_io_fail_path("read the link", tree.path);
+		worker_io_fail_path("read the link", tree.at.path);
 	emit(st, 0, target, (size_t)n);
 }
 
 /* --- folders -------------------------------------------------------------------------------- */
-
-static void read_names(int fd)
-{
-	int bad = names_add_folder(&tree.names, fd);
-
-	if (bad == -E2BIG)
-		worker_io_fail(E2BIG,
-			       "list %.100s: more than %u MiB of names in the folders of this path",
-			       tree.path, NAMES_MAX >> 20);
-	errno = -bad;
-	if (bad)
-		worker_io_fail_path("list the folder", tree.path);
-}
-
-static void add_level(const struct level *l)
-{
-	if (array_grow(&tree.levels, &tree.levels_room, tree.depth + 1, sizeof(*l)) < 0)
-		worker_io_fail(ENOMEM, "no memory to list %.100s", tree.path);
-	tree.levels[tree.depth++] = *l;
-}
 
 /* Opens the current folder and reads its names. */
 static void enter(int folder, const char *name)
@@ -187,20 +152,8 @@ static void enter(int folder, const char *name)
 	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
 		return; /* gone, or no longer a folder */
 	if (fd < 0)
-		worker_io_fail_path("open the folder", tree.path);
-	add_level(&(struct level){.fd = fd,
-				  .path_len = tree.path_len,
-				  .names_len = tree.names.text_len,
-				  .first = tree.names.count,
-				  .next = tree.names.count});
-	read_names(fd);
-}
-
-static void leave(struct level *l)
-{
-	close(l->fd);
-	names_cut(&tree.names, l->first, l->names_len);
-	tree.depth--;
+		worker_io_fail_path("open the folder", tree.at.path);
+	descent_enter(&tree.at, fd);
 }
 
 static bool is_at_or_below(const char *path, const char *folder)
@@ -216,12 +169,12 @@ static bool may_enter(const struct statx *st)
 	if (!(st->stx_attributes & STATX_ATTR_MOUNT_ROOT))
 		return true;
 	for (size_t i = 0; i < tree.root_count; i++)
-		if (is_at_or_below(tree.roots[i], tree.path))
+		if (is_at_or_below(tree.roots[i], tree.at.path))
 			return true;
 	return false;
 }
 
-/* Lists what tree.path names. Returns true for a folder. */
+/* Lists what tree.at.path names. Returns true for a folder. */
 static bool list_name(int folder, const char *name, bool is_root)
 {
 	struct statx st;
@@ -230,7 +183,7 @@ static bool list_name(int folder, const char *name, bool is_root)
 	    0) {
 		if (errno == ENOENT || (is_root && errno == ENOTDIR))
 			return false;
-		worker_io_fail_path("stat", tree.path);
+		worker_io_fail_path("stat", tree.at.path);
 	}
 	if (S_ISREG(st.stx_mode) && !st.stx_size) {
 		list_empty_file(&st); /* not opened: in /proc, opening alone may have an effect */
@@ -249,30 +202,18 @@ static bool list_name(int folder, const char *name, bool is_root)
 	return true;
 }
 
-static void set_path(size_t parent_len, const char *name)
-{
-	size_t len = strlen(name), slash = tree.path[parent_len - 1] != '/';
-
-	if (parent_len + slash + len > PATH_ROOM)
-		worker_io_fail(ENAMETOOLONG, "a path below %.100s has more than %u bytes",
-			       tree.path, PATH_ROOM);
-	tree.path[parent_len] = '/';
-	memcpy(tree.path + parent_len + slash, name, len + 1);
-	tree.path_len = parent_len + slash + len;
-}
-
 static void walk(void)
 {
-	while (tree.depth) {
-		struct level *l = &tree.levels[tree.depth - 1];
+	while (tree.at.depth) {
+		int folder;
+		const char *name = descent_next(&tree.at, &folder);
 
-		if (l->next == tree.names.count) {
-			leave(l);
+		if (!name)
 			continue;
-		}
-		const char *name = names_at(&tree.names, l->next++);
-		set_path(l->path_len, name);
-		list_name(l->fd, name, false);
+		if (!descent_set_path(&tree.at, name, DESCENT_PATH_MAX))
+			worker_io_fail(ENAMETOOLONG, "a path below %.100s has more than %u bytes",
+				       tree.at.path, DESCENT_PATH_MAX);
+		list_name(folder, name, false);
 	}
 }
 
@@ -318,8 +259,8 @@ static void list_roots(void)
 			continue;
 		if (i && strcmp(root, tree.roots[i - 1]) == 0)
 			continue;
-		tree.path_len = strlen(root);
-		memcpy(tree.path, root, tree.path_len + 1);
+		tree.at.path_len = strlen(root);
+		memcpy(tree.at.path, root, tree.at.path_len + 1);
 		if (list_name(AT_FDCWD, root, true))
 			listed = root;
 		walk();

@@ -5,11 +5,7 @@
 
 #include "guest/frame.h"
 
-/*
- * Serves a struct tree_request; a worker's `run` (worker.h). Needs memory for the names in the
- * folders on the current path, at most NAMES_MAX bytes and half as much again to sort them, and an
- * open descriptor for each of these folders.
- */
+/* Serves a struct tree_request; a worker's `run` (worker.h). */
 __attribute__((noreturn)) void tree_serve(const void *request);
 
 #endif

@@ -8,29 +8,18 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "guest/files/descent.h"
 #include "guest/files/file-work.h"
-#include "guest/files/names.h"
 #include "guest/files/owners.h"
 #include "guest/files/worker-io.h"
-
-/* A folder that is being listed. */
-struct level {
-	int fd;
-	size_t path_len;    /* length of the folder's path in walk.path */
-	size_t names_len;   /* length of walk.names before this folder's names */
-	size_t first, next; /* indices in walk.names: its first name, and the next to list */
-	/* The path in this folder after which the listing continues; NULL: all of it is listed. */
-	const char *after;
-};
 
 static struct {
 	uint32_t max_depth, left; /* left: answers that may still be sent */
 	struct owners users, groups;
-	size_t path_len;
-	char path[AGENT_NAME_MAX + 1]; /* of the current folder or file, within the first one */
-	struct names names;
-	struct level levels[AGENT_DEPTH_MAX];
-	size_t depth;
+	struct descent at; /* its path is within the first folder */
+	/* The path in the current folder after which the listing continues; NULL: all of it is
+	 * listed. */
+	const char *after;
 } walk;
 
 static void send_node(const char *name, const struct statx *st, const char *target,
@@ -70,84 +59,52 @@ static int describe(int folder, const char *name, const char *shown, bool link, 
 	return 0;
 }
 
-/* Begins to list the folder `fd`, whose path is walk.path. Takes ownership of `fd`. */
+/* Begins to list the folder `fd`, whose path is walk.at.path. Takes ownership of `fd`. */
 static void enter(int fd, const char *after)
 {
-	struct level *l = &walk.levels[walk.depth++];
-
-	*l = (struct level){.fd = fd,
-			    .path_len = walk.path_len,
-			    .names_len = walk.names.text_len,
-			    .first = walk.names.count,
-			    .next = walk.names.count,
-			    .after = after && *after ? after : NULL};
-	int bad = names_add_folder(&walk.names, fd);
-	if (bad == -E2BIG)
-		worker_io_fail(E2BIG, "list %.100s: more than %u MiB of names in open folders",
-			       walk.path, NAMES_MAX >> 20);
-	errno = -bad;
-	if (bad)
-		worker_io_fail_path("list", walk.path);
-}
-
-static void leave(struct level *l)
-{
-	close(l->fd);
-	names_cut(&walk.names, l->first, l->names_len);
-	walk.depth--;
+	descent_enter(&walk.at, fd);
+	walk.after = after && *after ? after : NULL;
 }
 
 /* Enters the folder that was described last, unless it is too deep, a mount point or not readable.
  */
 static void try_enter(int parent, const char *name, const struct statx *st, const char *after)
 {
-	if (!S_ISDIR(st->stx_mode) || walk.depth == walk.max_depth ||
+	if (!S_ISDIR(st->stx_mode) || walk.at.depth == walk.max_depth ||
 	    st->stx_attributes & STATX_ATTR_MOUNT_ROOT)
 		return;
 	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd >= 0)
 		enter(fd, after);
 	else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
-		worker_io_fail_path("open", walk.path);
+		worker_io_fail_path("open", walk.at.path);
 }
 
 /* Compares `name` with the path after which the listing continues. Returns < 0: listed before, with
  * all that is in it; 0: listed, and *rest is the last path listed in it, or NULL; > 0: not listed
  * yet. */
-static int compare(const struct level *l, const char *name, const char **rest)
+static int compare(const char *name, const char **rest)
 {
 	*rest = NULL;
-	if (!l->after)
+	if (!walk.after)
 		return 1;
-	size_t len = strcspn(l->after, "/"), name_len = strlen(name);
-	int order = memcmp(name, l->after, len < name_len ? len : name_len);
+	size_t len = strcspn(walk.after, "/"), name_len = strlen(name);
+	int order = memcmp(name, walk.after, len < name_len ? len : name_len);
 	if (order || name_len != len)
 		return order ? order : name_len < len ? -1 : 1;
-	*rest = l->after[len] ? l->after + len + 1 : NULL;
+	*rest = walk.after[len] ? walk.after + len + 1 : NULL;
 	return 0;
 }
 
-static bool set_path(const struct level *l, const char *name)
-{
-	size_t len = strlen(name), slash = l->path_len > 0;
-
-	if (l->path_len + slash + len > AGENT_NAME_MAX)
-		return false;
-	walk.path[l->path_len] = '/';
-	memcpy(walk.path + l->path_len + slash, name, len + 1);
-	walk.path_len = l->path_len + slash + len;
-	return true;
-}
-
-static void list_name(struct level *l, const char *name)
+static void list_name(int parent, const char *name)
 {
 	const char *rest;
 	struct statx st;
-	int parent = l->fd, order = compare(l, name, &rest);
+	int order = compare(name, &rest);
 
-	if (order < 0 || !set_path(l, name))
+	if (order < 0 || !descent_set_path(&walk.at, name, AGENT_NAME_MAX))
 		return;
-	l->after = NULL;
+	walk.after = NULL;
 	if (order == 0) {
 		if (statx(parent, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_BASIC_STATS,
 			  &st) == 0)
@@ -155,23 +112,24 @@ static void list_name(struct level *l, const char *name)
 		return;
 	}
 	/* ENOENT, EINVAL: it is gone, or no longer a symbolic link. */
-	if (describe(parent, name, walk.path, true, &st) == 0) {
+	if (describe(parent, name, walk.at.path, true, &st) == 0) {
 		walk.left--;
 		try_enter(parent, name, &st, NULL);
 	} else if (errno != ENOENT && errno != EINVAL) {
-		worker_io_fail_path("stat", walk.path);
+		worker_io_fail_path("stat", walk.at.path);
 	}
 }
 
 static void list_all(void)
 {
-	while (walk.depth && walk.left) {
-		struct level *l = &walk.levels[walk.depth - 1];
+	while (walk.at.depth && walk.left) {
+		int folder;
+		const char *name = descent_next(&walk.at, &folder);
 
-		if (l->next == walk.names.count)
-			leave(l);
+		if (name)
+			list_name(folder, name);
 		else
-			list_name(l, names_at(&walk.names, l->next++));
+			walk.after = NULL;
 	}
 }
 
