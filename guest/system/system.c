@@ -145,57 +145,27 @@ const struct system_ops system_real = {
 	.power_off = power_off,
 };
 
-static int dry_entropy(const void *bytes, size_t len)
-{
-	log_console("dry: add %zu bytes of entropy", len);
-	return 0;
-}
+/* Defines a function that only logs what it would do. */
+#define DRY(name, parameters, ...)                                                                 \
+	static int dry_##name parameters                                                           \
+	{                                                                                          \
+		log_console("dry: " __VA_ARGS__);                                                  \
+		return 0;                                                                          \
+	}
+
+DRY(entropy, (const void *bytes, size_t len), "add %zu bytes of entropy", len)
+DRY(set_realtime, (int64_t ns), "set the clock to %lld ns", (long long)ns)
+DRY(set_hostname, (const char *name), "set the host name to %s", name)
+DRY(renew_boot_id, (void), "renew the boot id")
+DRY(reset_tcp, (void), "reset TCP connections to the outside")
+DRY(confirm_unique, (void), "confirm that the guest is unique")
+DRY(grow_root, (uint64_t bytes, struct err *e), "grow the root file system to %llu bytes",
+    (unsigned long long)bytes)
+DRY(sync, (void), "sync")
 
 static int64_t dry_host_realtime_ns(void)
 {
 	return -ENOENT;
-}
-
-static int dry_set_realtime(int64_t ns)
-{
-	log_console("dry: set the clock to %lld ns", (long long)ns);
-	return 0;
-}
-
-static int dry_set_hostname(const char *name)
-{
-	log_console("dry: set the host name to %s", name);
-	return 0;
-}
-
-static int dry_renew_boot_id(void)
-{
-	log_console("dry: renew the boot id");
-	return 0;
-}
-
-static int dry_reset_tcp(void)
-{
-	log_console("dry: reset TCP connections to the outside");
-	return 0;
-}
-
-static int dry_confirm_unique(void)
-{
-	log_console("dry: confirm that the guest is unique");
-	return 0;
-}
-
-static int dry_grow_root(uint64_t bytes, struct err *e)
-{
-	log_console("dry: grow the root file system to %llu bytes", (unsigned long long)bytes);
-	return 0;
-}
-
-static int dry_sync(void)
-{
-	log_console("dry: sync");
-	return 0;
 }
 
 static int dry_power_off(void)
