@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <sys/epoll.h>
-#include <time.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
 
 static int loop_fd = -1;
 static struct list changed = {&changed, &changed};
@@ -49,6 +51,14 @@ void watch_del(struct watch *w)
 	epoll_ctl(loop_fd, EPOLL_CTL_DEL, w->fd, NULL);
 }
 
+void watch_close(struct watch *w)
+{
+	if (w->fd < 0)
+		return;
+	watch_del(w);
+	close_fd(&w->fd);
+}
+
 bool loop_once(int timeout_ms)
 {
 	struct epoll_event ev;
@@ -66,8 +76,5 @@ bool loop_once(int timeout_ms)
 
 int64_t loop_now_ms(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	return (int64_t)(now_ns() / 1000000);
 }

@@ -28,6 +28,8 @@ void watch_set(struct watch *w, uint32_t events);
 void watch_again(struct watch *w, uint32_t events);
 /* Stops watching; the descriptor stays open. */
 void watch_del(struct watch *w);
+/* Stops watching and closes the descriptor, unless it is -1, and makes it -1. */
+void watch_close(struct watch *w);
 
 /*
  * Waits up to `timeout_ms` (-1: forever) for one event and handles it. One at a time, so that no

@@ -147,8 +147,7 @@ static void close_ctl(struct driver *d)
 {
 	if (d->ctl.fd < 0)
 		return;
-	watch_del(&d->ctl);
-	close_fd(&d->ctl.fd);
+	watch_close(&d->ctl);
 	d->held = false;
 }
 
@@ -422,8 +421,7 @@ static void finish(struct driver *d)
 	if (d->held)
 		return;
 	close_ctl(d);
-	watch_del(&d->life);
-	close_fd(&d->life.fd);
+	watch_close(&d->life);
 	forget_out(d);
 	if (feeds(d))
 		bash_feed_stop(&d->feed);
@@ -520,9 +518,7 @@ int driver_open(struct driver *d, enum agent_language language, const struct dri
 
 void driver_close(struct driver *d)
 {
-	if (d->starts.fd >= 0)
-		watch_del(&d->starts);
-	close_fd(&d->starts.fd);
+	watch_close(&d->starts);
 	close_fd(&d->starts_write_end);
 	bash_feed_close(&d->feed);
 }

@@ -307,12 +307,8 @@ int output_open(struct output *o, struct err *e)
 void output_close(struct output *o)
 {
 	for (size_t i = 0; i < OUTPUT_PIPES; i++) {
-		struct output_pipe *p = &o->pipes[i];
-
-		if (p->watch.fd >= 0)
-			watch_del(&p->watch);
-		close_fd(&p->watch.fd);
-		close_fd(&p->write_fd);
+		watch_close(&o->pipes[i].watch);
+		close_fd(&o->pipes[i].write_fd);
 	}
 	if (o->page)
 		munmap(o->page, PROGRESS_SIZE);

@@ -83,8 +83,7 @@ static void on_life(struct watch *watch, uint32_t events)
 
 	if (waitpid(w->pid, &status, WNOHANG) != w->pid)
 		return;
-	watch_del(&w->life);
-	close_fd(&w->life.fd);
+	watch_close(&w->life);
 	*w = (struct worker){0};
 	remove_left(&staged[w - workers]);
 	if (c && WIFEXITED(status) && WEXITSTATUS(status) == 0) {

@@ -52,8 +52,6 @@ struct process {
 	struct output_log log;
 };
 
-void process_close_watch(struct watch *w);
-
 /* End the operation of a connection, with AGENT_DONE or with an error. */
 void process_done(struct conn *c);
 void process_refuse(struct conn *c, const struct err *e);

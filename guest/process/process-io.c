@@ -17,14 +17,6 @@
 
 #define PIPE_EVENTS (EPOLLIN | EPOLLET)
 
-void process_close_watch(struct watch *w)
-{
-	if (w->fd < 0)
-		return;
-	watch_del(w);
-	close_fd(&w->fd);
-}
-
 /* Ends what the connection has to do with a process. */
 static void leave(struct conn *c)
 {
@@ -211,7 +203,7 @@ static void read_pipe(struct process_out *out, bool hung_up)
 	if (n > 0 && (more || hung_up))
 		watch_again(&out->watch, PIPE_EVENTS);
 	else if (n == 0)
-		process_close_watch(&out->watch);
+		watch_close(&out->watch);
 }
 
 void process_on_out(struct watch *w, uint32_t events)
@@ -315,7 +307,7 @@ void process_write_all(struct process *p)
 
 void process_end_input(struct process *p)
 {
-	process_close_watch(&p->input);
+	watch_close(&p->input);
 	while (!list_empty(&p->writers))
 		refuse_input(p, container_of(p->writers.next, struct conn, turn));
 }

@@ -96,7 +96,7 @@ static void end(struct process *p)
 	/* Pipes stay open as long as other processes have them open, too: without a reader, these
 	 * would be killed by SIGPIPE when they print something. */
 	if (p->tty)
-		process_close_watch(&p->outs[0].watch);
+		watch_close(&p->outs[0].watch);
 	p->state = PROCESS_ENDED;
 	p->ended_ms = realtime_ms();
 	/* After a time limit, the rest of the session still has to get SIGKILL. Until then the
@@ -118,7 +118,7 @@ static void on_life(struct watch *w, uint32_t events)
 
 	if (waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid)
 		return;
-	process_close_watch(&p->life);
+	watch_close(&p->life);
 	p->exited = true;
 	p->signal = info.si_code == CLD_EXITED ? 0 : (uint8_t)info.si_status;
 	p->exit_code = p->signal ? 128 + p->signal : info.si_status;
@@ -145,11 +145,11 @@ static void process_free(struct process *p)
 	list_del(&p->node);
 	process_count--;
 	drop_listeners(p);
-	process_close_watch(&p->report);
-	process_close_watch(&p->life);
-	process_close_watch(&p->input);
+	watch_close(&p->report);
+	watch_close(&p->life);
+	watch_close(&p->input);
 	for (int i = 0; i < LOG_STREAMS; i++)
-		process_close_watch(&p->outs[i].watch);
+		watch_close(&p->outs[i].watch);
 	output_log_drop(&p->log);
 	free(p);
 }
@@ -191,7 +191,7 @@ static void on_report(struct watch *w, uint32_t events)
 
 	if (!result)
 		return;
-	process_close_watch(w);
+	watch_close(w);
 	if (result < 0) {
 		start_failed(p, &e);
 		return;
