@@ -97,6 +97,15 @@ int gm_resize(struct gm *m, uint64_t bytes, struct err *e)
 	return 0;
 }
 
+int gm_map(const struct gm *m, uint64_t start, uint64_t end, int how, int fd, uint64_t at,
+	   struct err *e)
+{
+	if (mmap(m->base + start, end - start, PROT_READ | PROT_WRITE,
+		 how | MAP_FIXED | MAP_NORESERVE, fd, (off_t)at) == MAP_FAILED)
+		return err_set(e, errno, "map a file of the guest's memory");
+	return 0;
+}
+
 int gm_back_with_memfd(struct gm *m, int *fd, struct err *e)
 {
 	scoped_fd int mem = memfd_create("guest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -105,9 +114,9 @@ int gm_back_with_memfd(struct gm *m, int *fd, struct err *e)
 		return err_set(e, errno, "make a memory file for the guest");
 	if (ftruncate(mem, (off_t)m->bytes) < 0)
 		return err_set(e, errno, "set the size of the guest's memory file");
-	if (mmap(m->base, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
-		 mem, 0) == MAP_FAILED)
-		return err_set(e, errno, "map the guest's memory file");
+	int r = gm_map(m, 0, m->bytes, MAP_SHARED, mem, 0, e);
+	if (r)
+		return r;
 	/* Best effort: the guest also runs without huge pages. */
 	madvise(m->base, m->bytes, MADV_HUGEPAGE);
 	*fd = take_fd(&mem);
@@ -124,10 +133,7 @@ int gm_back_with_file(struct gm *m, int fd, struct err *e)
 		return err_say(e, EINVAL,
 			       "the memory file has %lld bytes, but this VM has %llu bytes of RAM",
 			       (long long)st.st_size, (unsigned long long)m->bytes);
-	if (mmap(m->base, m->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
-		 fd, 0) == MAP_FAILED)
-		return err_set(e, errno, "map the memory file");
-	return 0;
+	return gm_map(m, 0, m->bytes, MAP_PRIVATE, fd, 0, e);
 }
 
 void gm_release(struct gm *m)

@@ -51,6 +51,9 @@ int gm_reserve(struct gm *out, uint64_t bytes, struct err *e);
  * Sets the size of RAM, a multiple of 2 MiB within the reservation. Call it before RAM is backed.
  */
 int gm_resize(struct gm *m, uint64_t bytes, struct err *e);
+/* Maps a file from byte `at` on over RAM offsets [start, end), MAP_SHARED or MAP_PRIVATE. */
+int gm_map(const struct gm *m, uint64_t start, uint64_t end, int how, int fd, uint64_t at,
+	   struct err *e);
 /* Backs all of RAM with a new shared memfd. The caller owns *fd. */
 int gm_back_with_memfd(struct gm *m, int *fd, struct err *e);
 /* Backs all of RAM with a private, copy-on-write mapping of a memory file of exactly m->bytes. */

@@ -17,16 +17,6 @@
 /* A freeze remaps this many mappings of retired layers, plus an eighth of the number of all. */
 #define RETIRED_MIN 32u
 
-static int map_file(const struct ram *r, uint32_t file, uint64_t start, uint64_t end, uint64_t at,
-		    struct err *e)
-{
-	if (mmap(r->gm->base + start, end - start, PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, ram_file(r, file),
-		 (off_t)at) == MAP_FAILED)
-		return err_set(e, errno, "map a memory layer");
-	return 0;
-}
-
 static int map_extent(const struct ram *r, const struct extent *extent, struct err *e)
 {
 	uint64_t at = extent->offset, end = at + extent->bytes;
@@ -36,7 +26,7 @@ static int map_extent(const struct ram *r, const struct extent *extent, struct e
 		uint64_t stop = end, from;
 		uint32_t file = extent_map_at(&r->snapshot, at, &stop, &from);
 
-		result = map_file(r, file, at, stop, from, e);
+		result = gm_map(r->gm, at, stop, MAP_PRIVATE, ram_file(r, file), from, e);
 		at = stop;
 	}
 	return result;

@@ -245,14 +245,6 @@ int ram_back_with_snapshot(struct ram *r, int memory_fd, const int *layers, unsi
 
 /* --- Freeze --- */
 
-static int map_memfd(const struct ram *r, int how, struct err *e)
-{
-	if (mmap(r->gm->base, r->gm->bytes, PROT_READ | PROT_WRITE, how | MAP_FIXED | MAP_NORESERVE,
-		 r->memory_fd, 0) == MAP_FAILED)
-		return err_set(e, errno, "map the guest's memory file");
-	return 0;
-}
-
 /*
  * Adds the seals after the new mapping, so that a failure can restore the old one. No writable
  * mapping is left then, so F_SEAL_FUTURE_WRITE suffices and takes no time; F_SEAL_WRITE would visit
@@ -263,13 +255,13 @@ static int freeze_memfd(struct ram *r, struct err *e)
 	int result;
 
 	record_end(r);
-	result = map_memfd(r, MAP_PRIVATE, e);
+	result = gm_map(r->gm, 0, r->gm->bytes, MAP_PRIVATE, r->memory_fd, 0, e);
 	if (result)
 		return result;
 	if (fcntl(r->memory_fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) <
 	    0) {
 		result = err_set(e, errno, "seal the guest's memory file");
-		map_memfd(r, MAP_SHARED, NULL);
+		gm_map(r->gm, 0, r->gm->bytes, MAP_SHARED, r->memory_fd, 0, NULL);
 		return result;
 	}
 	r->shared = false;
