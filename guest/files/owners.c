@@ -94,10 +94,3 @@ const char *owners_name(const struct owners *o, uint32_t id)
 	}
 	return first < o->count && o->list[first].id == id ? o->list[first].name : "";
 }
-
-void owners_free(struct owners *o)
-{
-	free(o->list);
-	free(o->text);
-	*o = (struct owners){0};
-}

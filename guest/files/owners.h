@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names of users and groups, read from the guest's own /etc, once for each request. */
+/* Names of users and groups, read from the guest's own /etc, once for each request. The end of the
+ * worker frees them. */
 #ifndef RAMET_GUEST_FILES_OWNERS_H
 #define RAMET_GUEST_FILES_OWNERS_H
 
@@ -23,6 +24,5 @@ void owners_read(struct owners *o, const char *path);
 /* Returns the name of the user or group with this id, of up to AGENT_OWNER_MAX bytes; "" if it has
  * none. If several lines of the file have the id, the first one counts. */
 const char *owners_name(const struct owners *o, uint32_t id);
-void owners_free(struct owners *o);
 
 #endif

@@ -15,6 +15,13 @@
 static char path[] = "/tmp/ramet-owners-XXXXXX";
 static struct owners owners;
 
+static void forget(void)
+{
+	free(owners.list);
+	free(owners.text);
+	owners = (struct owners){0};
+}
+
 static void read_text(const char *text, size_t len)
 {
 	FILE *f = fopen(path, "w");
@@ -22,7 +29,7 @@ static void read_text(const char *text, size_t len)
 	assert_non_null(f);
 	assert_int_equal(fwrite(text, 1, len, f), len);
 	fclose(f);
-	owners_free(&owners);
+	forget();
 	owners_read(&owners, path);
 }
 
@@ -85,7 +92,7 @@ static void test_other_files_have_no_names(void **state)
 	char fifo[64];
 
 	for (size_t i = 0; i < 3; i++) {
-		owners_free(&owners);
+		forget();
 		owners_read(&owners, others[i]);
 		assert_int_equal(owners.count, 0);
 	}
@@ -110,7 +117,7 @@ int main(void)
 		return 1;
 	close(fd);
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	owners_free(&owners);
+	forget();
 	unlink(path);
 	return failed;
 }
