@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
-#include "base/list.h"
+#include "base/elements.h"
 #include "base/wire.h"
 
 #define BUFFER_SIZE (AGENT_HEADER_SIZE + AGENT_PAYLOAD_MAX)
@@ -49,8 +49,8 @@ static void free_if_idle(struct agent *a)
 {
 	if (!a->closing || a->recv_op || a->send_op || a->busy)
 		return;
-	while (!list_empty(&a->unsent))
-		chunk_free(container_of(a->unsent.next, struct chunk, link));
+	list_drain_of (c, struct chunk, link, &a->unsent)
+		chunk_free(c);
 	close_fd(&a->fd);
 	free(a);
 }

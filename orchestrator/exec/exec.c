@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "base/random.h"
@@ -114,8 +115,7 @@ static void exec_put_away(struct op *op)
 
 static struct exec *first(const struct exec_lane *lane)
 {
-	return list_empty(&lane->calls) ? NULL
-					: container_of(lane->calls.next, struct exec, op.link);
+	return list_first_of(&lane->calls, struct exec, op.link);
 }
 
 bool exec_lane_runs(const struct exec_lane *lane)
@@ -517,11 +517,9 @@ static bool has_long_line(const struct exec_lane *lane)
 
 bool exec_has_long_line(struct sandbox *s)
 {
-	EACH_LANE(lane, s)
-	{
+	EACH_LANE (lane, s)
 		if (has_long_line(lane))
 			return true;
-	}
 	return false;
 }
 
@@ -546,8 +544,7 @@ size_t exec_lines(struct sandbox *s)
 {
 	size_t held = 0;
 
-	EACH_LANE(lane, s)
-	{
+	EACH_LANE (lane, s) {
 		const struct exec *exec = running(lane);
 
 		if (exec)
@@ -562,8 +559,7 @@ bool exec_cut_longest(struct sandbox *s)
 	struct exec *found = NULL;
 	bool is_err = false;
 
-	EACH_LANE(lane, s)
-	{
+	EACH_LANE (lane, s) {
 		struct exec *exec = running(lane);
 
 		for (int err = 0; exec && err < 2; err++) {
@@ -616,10 +612,8 @@ static void hold(struct exec_lane *lane)
 void exec_hold(struct sandbox *s, bool held)
 {
 	exec_of(s)->held = held;
-	EACH_LANE(lane, s)
-	{
+	EACH_LANE (lane, s)
 		hold(lane);
-	}
 }
 
 static void fail(struct exec *exec, enum failure_code code, const char *text)
@@ -705,13 +699,10 @@ void exec_on_frame(void *arg, const struct agent_frame *frame)
 void exec_lane_accepted(struct exec_lane *lane)
 {
 	lane->known = true;
-	list_each (pos, &lane->calls) {
-		struct exec *exec = container_of(pos, struct exec, op.link);
-
+	list_each_of (exec, struct exec, op.link, &lane->calls)
 		if (!exec->started)
 			deferred_run(&exec->op.service->deferred, &exec->op.deferred,
 				     notify_started, exec);
-	}
 }
 
 /* Asks for the rest of the call: if the guest's agent was killed, the one that replaced it
@@ -772,8 +763,7 @@ static void start_limit(struct exec *exec)
 
 void exec_set_timer(struct sandbox *s)
 {
-	EACH_LANE(lane, s)
-	{
+	EACH_LANE (lane, s) {
 		struct exec *exec = running(lane);
 
 		if (exec && loop_timer_is_set(&exec->limit))
@@ -1053,8 +1043,7 @@ int exec_note(struct sandbox *s, struct exec_point *out)
 	int ret = 0;
 
 	*out = (struct exec_point){0};
-	EACH_LANE(lane, s)
-	{
+	EACH_LANE (lane, s) {
 		struct exec_point *p = ret == 0 && (running(lane) || !lane->context[0])
 					       ? exec_point_of(out, lane->context)
 					       : NULL;
@@ -1084,10 +1073,8 @@ bool exec_note_hang_ups(struct sandbox *s, struct exec_point *first_point)
 {
 	bool any = false;
 
-	EACH_LANE(lane, s)
-	{
+	EACH_LANE (lane, s)
 		any = note_hang_up(lane, first_point) || any;
-	}
 	return any;
 }
 
@@ -1157,8 +1144,7 @@ int exec_copy(struct sandbox *s, const struct exec_point *first_point)
 
 void exec_start_waiting(struct sandbox *s)
 {
-	EACH_LANE(lane, s)
-	{
+	EACH_LANE (lane, s) {
 		start_next(lane);
 		hang_up_if_due(lane);
 	}
@@ -1183,8 +1169,8 @@ void exec_move(struct sandbox *from, struct sandbox *to, const struct failure *f
 
 void exec_append_calls(struct exec_lane *to, struct exec_lane *from)
 {
-	list_each (pos, &from->calls)
-		container_of(pos, struct exec, op.link)->lane = to;
+	list_each_of (exec, struct exec, op.link, &from->calls)
+		exec->lane = to;
 	list_move_all(&to->calls, &from->calls);
 }
 
@@ -1231,8 +1217,7 @@ static void report_lane(const struct exec_lane *lane, struct report *r)
 			   lane->guest.agent  ? "connected"
 			   : lane->guest.dial ? "being connected"
 					      : "not connected");
-	list_each (pos, &lane->calls) {
-		const struct exec *exec = container_of(pos, struct exec, op.link);
+	list_each_of (exec, const struct exec, op.link, &lane->calls) {
 		bool runs = exec_lane_runs(lane) && !shown;
 
 		if (shown++ == CALLS_SHOWN)
@@ -1254,8 +1239,6 @@ static void report_lane(const struct exec_lane *lane, struct report *r)
 void exec_report(const struct sandbox *s, struct report *r)
 {
 	report_add(r, "  %zu calls\n", exec_of(s)->n_calls);
-	EACH_LANE(lane, s)
-	{
+	EACH_LANE (lane, s)
 		report_lane(lane, r);
-	}
 }

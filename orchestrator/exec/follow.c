@@ -3,6 +3,7 @@
  * new ones, until no call is running or queued. A slow reader misses events that leave the replay
  * buffer meanwhile; it does not delay the sandbox. */
 
+#include "base/elements.h"
 #include "orchestrator/exec/exec.h"
 #include "orchestrator/exec/internal.h"
 #include "orchestrator/sandbox/op.h"
@@ -51,11 +52,8 @@ static void send_news(void *arg)
  * an event, and all events of a frame are delivered together. */
 void follow_news(struct sandbox *s)
 {
-	list_each (pos, &exec_of(s)->follows) {
-		struct op *op = container_of(pos, struct op, link);
-
+	list_each_of (op, struct op, link, &exec_of(s)->follows)
 		deferred_run(&s->service->deferred, &op->deferred, send_news, op);
-	}
 }
 
 static bool may_follow(const struct sandbox *s, struct failure *f)

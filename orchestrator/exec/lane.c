@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "base/log.h"
 #include "orchestrator/exec/internal.h"
 #include "orchestrator/sandbox/op.h"
@@ -59,21 +60,16 @@ static struct exec_lane *lane_new(struct sandbox *s, const char *context)
 
 static struct exec_lane *find(const struct sandbox *s, const char *context)
 {
-	list_each (pos, &exec_of(s)->lanes) {
-		struct exec_lane *lane = container_of(pos, struct exec_lane, link);
-
+	list_each_of (lane, struct exec_lane, link, &exec_of(s)->lanes)
 		if (strcmp(lane->context, context) == 0)
 			return lane;
-	}
 	return NULL;
 }
 
 /* Frees a lane without calls. Returns false when all have calls. */
 static bool free_one(struct sandbox *s)
 {
-	list_each (pos, &exec_of(s)->lanes) {
-		struct exec_lane *lane = container_of(pos, struct exec_lane, link);
-
+	list_each_of (lane, struct exec_lane, link, &exec_of(s)->lanes) {
 		if (!list_empty(&lane->calls))
 			continue;
 		lane_free(lane);
@@ -213,14 +209,14 @@ static void move(struct exec_lane *lane, struct sandbox *to)
 
 void lanes_move(struct sandbox *from, struct sandbox *to, const struct failure *f)
 {
-	list_each_safe (pos, &exec_of(to)->lanes)
-		leave_vm(container_of(pos, struct exec_lane, link), f);
-	list_each_safe (pos, &exec_of(from)->lanes)
-		move(container_of(pos, struct exec_lane, link), to);
+	list_each_of_safe (lane, struct exec_lane, link, &exec_of(to)->lanes)
+		leave_vm(lane, f);
+	list_each_of_safe (lane, struct exec_lane, link, &exec_of(from)->lanes)
+		move(lane, to);
 }
 
 void lanes_free(struct sandbox *s)
 {
-	while (!list_empty(&exec_of(s)->lanes))
-		lane_free(container_of(exec_of(s)->lanes.next, struct exec_lane, link));
+	list_drain_of (lane, struct exec_lane, link, &exec_of(s)->lanes)
+		lane_free(lane);
 }

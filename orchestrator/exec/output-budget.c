@@ -5,6 +5,7 @@
 #include <sys/sysinfo.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 
 #define LEAST_DEFAULT (64u << 20)
 
@@ -74,11 +75,8 @@ struct output_account *output_heaviest(const struct output_budget *b)
 {
 	struct output_account *most = NULL;
 
-	list_each (pos, &b->accounts) {
-		struct output_account *a = container_of(pos, struct output_account, link);
-
+	list_each_of (a, struct output_account, link, &b->accounts)
 		if (!most || a->held > most->held)
 			most = a;
-	}
 	return most;
 }

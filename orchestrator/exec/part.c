@@ -70,20 +70,16 @@ static void add_to_view(const struct sandbox *s, struct sandbox_view *view)
 /* A merge moves the execs and the journal to the sandbox that continues. */
 static void fail_execs(struct sandbox *s, const struct failure *f)
 {
-	EACH_LANE(lane, s)
-	{
+	EACH_LANE (lane, s)
 		ops_finish(&lane->calls, f);
-	}
 	journal_remove(exec_of(s)->journal);
 	exec_of(s)->journal = NULL;
 }
 
 static void stall_end_all(struct sandbox *s)
 {
-	EACH_LANE(lane, s)
-	{
+	EACH_LANE (lane, s)
 		stall_end(lane);
-	}
 }
 
 static void fail_ops(struct sandbox *s, const struct failure *f)

@@ -78,11 +78,9 @@ void stall_begin(struct exec_lane *lane)
 
 void stall_begin_all(struct sandbox *s)
 {
-	EACH_LANE(lane, s)
-	{
+	EACH_LANE (lane, s)
 		if (exec_lane_runs(lane))
 			stall_begin(lane);
-	}
 }
 
 void stall_heard(struct exec_lane *lane)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 
 struct diff_entry {
 	struct list link;
@@ -38,7 +39,7 @@ static struct diff_entry *copy(const struct agent_entry *from)
 
 static struct diff_entry *first(const struct diff_side *s)
 {
-	return list_empty(&s->ahead) ? NULL : container_of(s->ahead.next, struct diff_entry, link);
+	return list_first_of(&s->ahead, struct diff_entry, link);
 }
 
 /* Removes the entry, and frees it unless it is the last one received: the next one must sort behind

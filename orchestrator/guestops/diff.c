@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "orchestrator/guestops/diff-merge.h"
 #include "orchestrator/guestops/guest-op.h"
 #include "orchestrator/guestops/state.h"
@@ -104,12 +105,9 @@ static void on_silence(void *arg)
 
 void diff_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
-	list_each_safe (pos, &guestops_of_service(s->service)->diffs) {
-		struct op *base = container_of(pos, struct op, link);
-
+	list_each_of_safe (base, struct op, link, &guestops_of_service(s->service)->diffs)
 		if (diff_of(base)->side[0].sandbox == s || diff_of(base)->side[1].sandbox == s)
 			op_finish(base, f);
-	}
 }
 
 static void succeed(struct diff *d)
@@ -234,9 +232,7 @@ static bool has_room(const struct service *c, const char *tenant, struct failure
 {
 	unsigned n = 0, own = 0;
 
-	list_each (pos, &guestops_of_service(c)->diffs) {
-		const struct op *base = container_of(pos, struct op, link);
-
+	list_each_of (base, const struct op, link, &guestops_of_service(c)->diffs) {
 		n++;
 		own += strcmp(diff_of(base)->side[0].sandbox->tenant, tenant) == 0;
 	}

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/num.h"
 #include "orchestrator/guestops/state.h"
@@ -572,9 +573,7 @@ struct op *guest_op_start(struct guest_op *op, const char *tenant, const char *i
 
 void guest_op_start_delayed(struct sandbox *s)
 {
-	while (!list_empty(&guestops_of(s)->delayed)) {
-		struct op *base = container_of(guestops_of(s)->delayed.next, struct op, link);
-
+	list_drain_of (base, struct op, link, &guestops_of(s)->delayed) {
 		list_del(&base->link);
 		begin(guest_op_of(base), s);
 	}

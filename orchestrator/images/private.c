@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/file-id.h"
 #include "base/file-sum.h"
@@ -69,12 +70,9 @@ static void dir_of(const struct privates *all, char *out, size_t size)
 static struct private_copy *find(const struct privates *all, const char *tenant,
 				 const struct file_id *of)
 {
-	list_each (pos, &all->copies) {
-		struct private_copy *p = container_of(pos, struct private_copy, link);
-
+	list_each_of (p, struct private_copy, link, &all->copies)
 		if (strcmp(p->tenant, tenant) == 0 && file_id_equal(&p->of, of))
 			return p;
-	}
 	return NULL;
 }
 
@@ -82,12 +80,9 @@ static struct private_copy *find(const struct privates *all, const char *tenant,
  * sandbox is resumed. */
 static bool is_own(const struct privates *all, const char *tenant, const struct stat *st)
 {
-	list_each (pos, &all->copies) {
-		const struct private_copy *p = container_of(pos, struct private_copy, link);
-
+	list_each_of (p, const struct private_copy, link, &all->copies)
 		if (p->ino == st->st_ino && p->dev == st->st_dev && strcmp(p->tenant, tenant) == 0)
 			return true;
-	}
 	return false;
 }
 
@@ -237,9 +232,7 @@ static bool make_room(struct privates *all, const char *tenant)
 	struct private_copy *oldest = NULL;
 	unsigned n = 0;
 
-	list_each (pos, &all->copies) {
-		struct private_copy *p = container_of(pos, struct private_copy, link);
-
+	list_each_of (p, struct private_copy, link, &all->copies) {
 		if (strcmp(p->tenant, tenant) != 0)
 			continue;
 		n++;
@@ -323,12 +316,9 @@ uint64_t private_bytes(const struct privates *all, const char *tenant)
 {
 	uint64_t bytes = 0;
 
-	list_each (pos, &all->copies) {
-		const struct private_copy *p = container_of(pos, struct private_copy, link);
-
+	list_each_of (p, const struct private_copy, link, &all->copies)
 		if (strcmp(p->tenant, tenant) == 0)
 			bytes += p->bytes;
-	}
 	return bytes;
 }
 
@@ -338,9 +328,7 @@ void privates_check(struct privates *all)
 {
 	const uint64_t now = loop_now_ms(all->env->loop);
 
-	list_each_safe (pos, &all->copies) {
-		struct private_copy *p = container_of(pos, struct private_copy, link);
-
+	list_each_of_safe (p, struct private_copy, link, &all->copies) {
 		if (p->job || has_sandboxes(all, p->tenant))
 			p->unused_ms = 0;
 		else if (!p->unused_ms)

@@ -2,6 +2,7 @@
 /* Prepares images ahead of need: chooses which and when. */
 #include <string.h>
 
+#include "base/elements.h"
 #include "base/log.h"
 #include "orchestrator/images/host.h"
 #include "orchestrator/images/template-internal.h"
@@ -68,9 +69,7 @@ static bool has_room(const struct templates *ts, uint64_t more)
 
 	if (!config_sizes_auto(ts->env->config))
 		return true;
-	list_each (pos, &ts->all) {
-		const struct template *t = container_of(pos, struct template, link);
-
+	list_each_of (t, const struct template, link, &ts->all) {
 		if ((t->ahead || t == ts->def) && t->state == TPL_READY) {
 			images++;
 			bytes += t->bytes;

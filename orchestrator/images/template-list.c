@@ -2,6 +2,7 @@
 /* Fills in the views that lists of templates show. */
 #include <string.h>
 
+#include "base/elements.h"
 #include "orchestrator/images/template-internal.h"
 
 #define SIZES_SEEN 64 /* of one template; more are left out */
@@ -19,12 +20,9 @@ static size_t list_sizes(struct templates *ts, const char *name, struct size out
 {
 	size_t n = 0;
 
-	list_each (pos, &ts->all) {
-		const struct template *t = container_of(pos, struct template, link);
-
+	list_each_of (t, const struct template, link, &ts->all)
 		if (n < SIZES_SEEN && t->state == TPL_READY && !strcmp(t->source.name, name))
 			out[n++] = t->size;
-	}
 	return n;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/elements.h"
 #include "base/num.h"
 #include "base/state-machine.h"
 #include "orchestrator/images/template-internal.h"
@@ -87,8 +88,8 @@ static void answer(struct template_wait *w, const struct failure *f)
 
 static void answer_all(struct template *t, const struct failure *f)
 {
-	while (!list_empty(&t->waits))
-		answer(container_of(t->waits.next, struct template_wait, link), f);
+	list_drain_of (w, struct template_wait, link, &t->waits)
+		answer(w, f);
 }
 
 void template_unwait(struct template_wait *w)
@@ -147,12 +148,9 @@ static void become_ready(struct template *t, const char *how)
 /* Lists the images prepared ahead: they stay on disk whether they are used or not. */
 static void list_kept(const struct templates *ts, struct template_job *job)
 {
-	list_each (pos, &ts->all) {
-		const struct template *t = container_of(pos, struct template, link);
-
+	list_each_of (t, const struct template, link, &ts->all)
 		if ((t->ahead || t == ts->def) && t->name[0] && job->n_keep < TEMPLATE_KEEP_MAX)
 			memcpy(job->keep[job->n_keep++], t->name, sizeof(t->name));
-	}
 }
 
 static struct template_job *job_new(struct template *t)
@@ -239,9 +237,7 @@ bool template_is_background(const struct template *t)
  * that no request waits for boots only when the service is calm. */
 static struct template *find_wanted(struct templates *ts)
 {
-	list_each_safe (pos, &ts->builds) {
-		struct template *t = container_of(pos, struct template, queue_link);
-
+	list_each_of_safe (t, struct template, queue_link, &ts->builds) {
 		if (!t->uses) {
 			list_del(&t->queue_link);
 			step(t, TPL_UNWANTED);
@@ -368,13 +364,11 @@ static bool make_room(struct templates *ts)
 {
 	size_t asked = 0;
 
-	list_each (pos, &ts->all)
-		asked += !container_of(pos, struct template, link)->ahead;
+	list_each_of (t, struct template, link, &ts->all)
+		asked += !t->ahead;
 	if (asked < ASKED_MAX)
 		return true;
-	list_each (pos, &ts->all) {
-		struct template *t = container_of(pos, struct template, link);
-
+	list_each_of (t, struct template, link, &ts->all) {
 		if (!t->ahead && !t->uses && !t->job && !t->build) {
 			template_free(t);
 			return true;
@@ -385,12 +379,9 @@ static bool make_room(struct templates *ts)
 
 struct template *template_find(struct templates *ts, const char *name, const struct size *size)
 {
-	list_each (pos, &ts->all) {
-		struct template *t = container_of(pos, struct template, link);
-
+	list_each_of (t, struct template, link, &ts->all)
 		if (!strcmp(t->source.name, name) && size_equal(&t->size, size))
 			return t;
-	}
 	return NULL;
 }
 

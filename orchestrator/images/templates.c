@@ -2,6 +2,7 @@
 /* All templates of the service, from its start to its end. */
 #include <stdlib.h>
 
+#include "base/elements.h"
 #include "orchestrator/images/template-internal.h"
 
 struct templates *templates_new(const struct template_env *env)
@@ -34,8 +35,8 @@ void templates_close(struct templates *ts)
 	failure_set(&f, FAIL_STOPPING, 0, "the service is stopping");
 	if (ts->ahead)
 		template_unwait(&ts->ahead_wait);
-	list_each (pos, &ts->all)
-		template_close(container_of(pos, struct template, link), &f);
+	list_each_of (t, struct template, link, &ts->all)
+		template_close(t, &f);
 }
 
 void templates_free(struct templates *ts)
@@ -45,8 +46,8 @@ void templates_free(struct templates *ts)
 	template_unwait(&ts->def_wait);
 	if (ts->ahead)
 		template_unwait(&ts->ahead_wait);
-	while (!list_empty(&ts->all))
-		template_free(container_of(ts->all.next, struct template, link));
+	list_drain_of (t, struct template, link, &ts->all)
+		template_free(t);
 	sources_free(ts);
 	free(ts);
 }

@@ -4,7 +4,7 @@
 #ifndef RAMET_ORCHESTRATOR_IMAGES_WAITER_H
 #define RAMET_ORCHESTRATOR_IMAGES_WAITER_H
 
-#include "base/list.h"
+#include "base/elements.h"
 
 struct failure;
 
@@ -25,9 +25,7 @@ static inline void waiter_add(struct list *waits, struct waiter *w,
 /* Calls the functions of all who wait. */
 static inline void waiters_answer(struct list *waits, const struct failure *f)
 {
-	while (!list_empty(waits)) {
-		struct waiter *w = container_of(waits->next, struct waiter, link);
-
+	list_drain_of (w, struct waiter, link, waits) {
 		list_del(&w->link);
 		w->fn(w->arg, f);
 	}

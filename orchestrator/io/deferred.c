@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/io/deferred.h"
+#include "base/elements.h"
 
 static void run_waiting(void *arg)
 {
@@ -8,9 +9,7 @@ static void run_waiting(void *arg)
 
 	/* Entries that these functions add wait for the next run, so that this one ends. */
 	list_move_all(&now, &q->waiting);
-	while (!list_empty(&now)) {
-		struct deferred *l = container_of(now.next, struct deferred, link);
-
+	list_drain_of (l, struct deferred, link, &now) {
 		list_del(&l->link);
 		l->fn(l->arg);
 	}

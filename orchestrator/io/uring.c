@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/io/loop-internal.h"
@@ -333,9 +334,7 @@ bool uring_reap(struct uring *u)
 
 static void cancel_held(struct uring *u, struct list *held)
 {
-	while (!list_empty(held)) {
-		struct loop_op *op = container_of(held->next, struct loop_op, link);
-
+	list_drain_of (op, struct loop_op, link, held) {
 		loop_timer_clear(u->loop, &op->pause);
 		list_del(&op->link);
 		list_add_tail(&u->ended, &op->link);

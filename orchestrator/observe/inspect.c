@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/report.h"
 #include "orchestrator/exec/inspector.h"
 #include "orchestrator/exec/queue.h"
@@ -93,8 +94,7 @@ static void add_ops(const struct sandbox *s, struct report *r)
 			   guestops_of(s)->n_ops, guestops_of(s)->n_listeners,
 			   list_count(&exec_of(s)->interrupts),
 			   list_count(&snapshots_of(s)->forks));
-	list_each (pos, &guestops_of(s)->ops) {
-		const struct op *base = container_of(pos, struct op, link);
+	list_each_of (base, const struct op, link, &guestops_of(s)->ops) {
 		const struct guest_op *op = guest_op_of(base);
 
 		if (shown++ == OPS_SHOWN)
@@ -301,9 +301,8 @@ static struct inspection *start_automatic(struct service *c, struct vmproc *vm, 
  * without it; those that wait for the agent end. */
 static void fail_ops(struct sandbox *s, const struct failure *f)
 {
-	list_each_safe (pos, &inspect_of_service(s->service)->inspections) {
-		struct inspection *i = container_of(pos, struct inspection, link);
-
+	list_each_of_safe (i, struct inspection, link,
+			   &inspect_of_service(s->service)->inspections) {
 		if (i->sandbox != s)
 			continue;
 		i->sandbox = NULL;
@@ -352,12 +351,9 @@ static bool find_slot(struct service *c, const char *name, struct vmproc **vm)
 
 static struct sandbox *sandbox_in(struct service *c, const struct vmproc *vm)
 {
-	list_each (pos, &c->sandboxes) {
-		struct sandbox *s = container_of(pos, struct sandbox, link);
-
+	list_each_of (s, struct sandbox, link, &c->sandboxes)
 		if (s->vm == vm)
 			return s;
-	}
 	return NULL;
 }
 

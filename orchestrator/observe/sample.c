@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/num.h"
 #include "orchestrator/io/step-job.h"
 #include "orchestrator/observe/state.h"
@@ -91,8 +92,8 @@ static void check_over(struct usage_sandbox *u)
 			u->found.cpu = cpu_since(u, &u->base[1]);
 	}
 	u->due = false;
-	list_each_safe (pos, &u->calls)
-		answer(u, container_of(pos, struct op, link));
+	list_each_of_safe (op, struct op, link, &u->calls)
+		answer(u, op);
 }
 
 /* --- measuring ------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "orchestrator/io/step-job.h"
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/observe/state.h"
@@ -133,9 +134,7 @@ struct memory_use sampler_memory(const struct service *c)
 {
 	struct memory_use all = {0};
 
-	list_each (pos, &c->sandboxes) {
-		const struct sandbox *s = container_of(pos, struct sandbox, link);
-
+	list_each_of (s, const struct sandbox, link, &c->sandboxes) {
 		if (s->state >= SBX_ENDING)
 			continue;
 		all.private_bytes += s->use.memory.private_bytes;

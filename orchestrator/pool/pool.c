@@ -18,6 +18,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "orchestrator/images/host.h"
@@ -87,7 +88,7 @@ static bool is_closing(const struct pool *p)
 
 static struct pool_item *first(struct list *items)
 {
-	return list_empty(items) ? NULL : container_of(items->next, struct pool_item, link);
+	return list_first_of(items, struct pool_item, link);
 }
 
 static void item_free(struct pool_item *item)
@@ -337,12 +338,9 @@ static bool is_of(const struct pool_bucket *b, const struct template *t, uint32_
 
 static struct pool_bucket *find_other(struct pool *p, const struct template *t, uint32_t rootfs_gb)
 {
-	list_each (pos, &p->others) {
-		struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
-
+	list_each_of (b, struct pool_bucket, link, &p->others)
 		if (is_of(b, t, rootfs_gb))
 			return b;
-	}
 	return NULL;
 }
 
@@ -362,9 +360,7 @@ static void forget_oldest(struct pool *p)
 	struct pool_bucket *oldest = NULL;
 	size_t n = 0;
 
-	list_each (pos, &p->others) {
-		struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
-
+	list_each_of (b, struct pool_bucket, link, &p->others) {
 		if (b->for_good)
 			continue;
 		oldest = oldest ? oldest : b;
@@ -413,11 +409,8 @@ static bool has_bucket_left(const struct pool *p, uint32_t wanted)
 {
 	uint32_t kept = wanted;
 
-	list_each (pos, &p->others) {
-		const struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
-
+	list_each_of (b, const struct pool_bucket, link, &p->others)
 		kept += b->for_good ? b->wanted : 0;
-	}
 	return kept <= permanent_max(p);
 }
 
@@ -459,8 +452,8 @@ void pool_stats(const struct pool *p, struct pool_stats *out)
 {
 	*out = (struct pool_stats){
 		.blanks = p->n_blanks, .warm = p->main.n, .warm_default = p->main.n};
-	list_each (pos, &p->others)
-		out->warm += container_of(pos, struct pool_bucket, link)->n;
+	list_each_of (b, struct pool_bucket, link, &p->others)
+		out->warm += b->n;
 }
 
 void pool_warm(const struct pool *p,
@@ -468,11 +461,8 @@ void pool_warm(const struct pool *p,
 	       void *arg)
 {
 	each(arg, p->main.template, p->main.rootfs_gb, p->main.n);
-	list_each (pos, &p->others) {
-		const struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
-
+	list_each_of (b, const struct pool_bucket, link, &p->others)
 		each(arg, b->template, b->rootfs_gb, b->n);
-	}
 }
 
 bool pool_was_filled(const struct pool *p)
@@ -532,9 +522,7 @@ static void clear_others(struct pool *p)
 {
 	uint64_t now = loop_now_ms(p->env->loop);
 
-	list_each_safe (pos, &p->others) {
-		struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
-
+	list_each_of_safe (b, struct pool_bucket, link, &p->others) {
 		if (!b->for_good && now >= b->asked_ms + OTHERS_KEPT_MS)
 			pool_bucket_free(p, b);
 		else if (!template_ready(b->template))
@@ -549,12 +537,9 @@ static bool is_full(const struct pool *p)
 {
 	if (p->making || p->n_spawning || p->n_blanks < p->env->config->pool_blank_vms)
 		return false;
-	list_each (pos, &p->others) {
-		const struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
-
+	list_each_of (b, const struct pool_bucket, link, &p->others)
 		if (b->n < b->wanted && template_ready(b->template))
 			return false;
-	}
 	return p->main.n >= p->main.wanted;
 }
 
@@ -568,12 +553,9 @@ static void refill(void *arg)
 	if (wants_warm(p, &p->main))
 		make_warm(p, &p->main);
 	make_blanks(p);
-	list_each (pos, &p->others) {
-		struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
-
+	list_each_of (b, struct pool_bucket, link, &p->others)
 		if (wants_warm(p, b))
 			make_warm(p, b);
-	}
 	uint64_t again_ms = templates_ahead(p->templates, is_full(p));
 	if (again_ms)
 		check_within(p, again_ms);
@@ -581,12 +563,9 @@ static void refill(void *arg)
 
 static struct pool_item *least_worth(struct pool *p)
 {
-	list_each (pos, &p->others) {
-		struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
-
+	list_each_of (b, struct pool_bucket, link, &p->others)
 		if (!list_empty(&b->warms))
 			return first(&b->warms);
-	}
 	struct pool_item *blank = first(&p->blanks);
 	return blank ? blank : first(&p->main.warms);
 }

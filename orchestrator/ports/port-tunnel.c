@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "orchestrator/ports/relay.h"
 #include "orchestrator/store/keys.h"
 
@@ -224,9 +225,7 @@ static bool is_stalled(const struct port_tunnel *t)
 
 void port_tunnels_cut(struct http *h, bool all)
 {
-	list_each_safe (pos, http_upgraded(h)) {
-		struct port_tunnel *t = container_of(pos, struct port_tunnel, link);
-
+	list_each_of_safe (t, struct port_tunnel, link, http_upgraded(h)) {
 		if (!all && (!t->key || key_is_good(t->key)) && !is_stalled(t))
 			continue;
 		if (t->sock)

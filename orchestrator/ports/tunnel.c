@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/num.h"
 #include "base/wire.h"
@@ -181,36 +182,30 @@ static void end_if_over(struct tunnel *t)
 
 void tunnels_fail(struct sandbox *s, const struct failure *f)
 {
-	list_each_safe (pos, &ports_of(s)->tunnels)
-		op_finish(container_of(pos, struct tunnel, link)->op, f);
+	list_each_of_safe (t, struct tunnel, link, &ports_of(s)->tunnels)
+		op_finish(t->op, f);
 }
 
 void tunnels_end_shared(struct sandbox *s, uint16_t port)
 {
-	list_each_safe (pos, &ports_of(s)->tunnels) {
-		struct tunnel *t = container_of(pos, struct tunnel, link);
-
+	list_each_of_safe (t, struct tunnel, link, &ports_of(s)->tunnels)
 		if (t->by_share && t->port == port)
 			fail(t, FAIL_NOT_SHARED, "port %u of sandbox %s is no longer shared", port,
 			     s->id);
-	}
 }
 
 void service_port_end_unserved(struct service *c)
 {
-	list_each_safe (pos, &ports_of_service(c)->visits) {
-		struct tunnel *t = container_of(pos, struct tunnel, visit);
-
+	list_each_of_safe (t, struct tunnel, visit, &ports_of_service(c)->visits)
 		if (!keys_serve(c->keys, t->sandbox->tenant))
 			fail(t, FAIL_NOT_SHARED, "port %u of sandbox %s is no longer shared",
 			     t->port, t->sandbox->id);
-	}
 }
 
 void tunnels_free(struct sandbox *s)
 {
-	list_each_safe (pos, &ports_of(s)->tunnels)
-		op_free(container_of(pos, struct tunnel, link)->op);
+	list_each_of_safe (t, struct tunnel, link, &ports_of(s)->tunnels)
+		op_free(t->op);
 }
 
 /* --- silence -------------------------------------------------------------------------------- */
@@ -523,8 +518,8 @@ static unsigned visits_of(const struct ports_service *c, uint64_t visitor)
 {
 	unsigned n = 0;
 
-	list_each (pos, &c->visits)
-		n += container_of(pos, struct tunnel, visit)->visitor == visitor;
+	list_each_of (t, struct tunnel, visit, &c->visits)
+		n += t->visitor == visitor;
 	return n;
 }
 

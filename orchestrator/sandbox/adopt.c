@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/log.h"
 #include "orchestrator/images/host.h"
 #include "orchestrator/sandbox/service.h"
@@ -127,9 +128,9 @@ int adopt_all(struct service *c, struct err *e)
 		ret = store_sandboxes(c->store, on_row, c, e);
 	if (ret < 0)
 		return ret;
-	list_each (pos, &c->sandboxes)
-		lineage_link(container_of(pos, struct sandbox, link));
-	list_each_safe (pos, &c->sandboxes)
-		adopt(container_of(pos, struct sandbox, link));
+	list_each_of (s, struct sandbox, link, &c->sandboxes)
+		lineage_link(s);
+	list_each_of_safe (s, struct sandbox, link, &c->sandboxes)
+		adopt(s);
 	return 0;
 }

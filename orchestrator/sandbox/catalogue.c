@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "base/num.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/service.h"
@@ -66,10 +67,7 @@ static void note_result(struct service *c, const struct catalogue_job *job)
 /* Finishes the syncs that the job covered, in the order of their requests. */
 static void finish_syncs(struct service *c, int error)
 {
-	while (!list_empty(&c->catalogue.syncs)) {
-		struct catalogue_sync *sync =
-			container_of(c->catalogue.syncs.next, struct catalogue_sync, link);
-
+	list_drain_of (sync, struct catalogue_sync, link, &c->catalogue.syncs) {
 		if (!sync->under_way)
 			return;
 		list_del(&sync->link);
@@ -119,8 +117,8 @@ static void write_now(void *arg)
 		.service = c, .store = c->store, .batch = store_take(c->store)};
 	job->sync = !list_empty(&c->catalogue.syncs);
 	if (job->batch && loop_work(c->loop, LOOP_DISK, work, on_written, job) == 0) {
-		list_each (pos, &c->catalogue.syncs)
-			container_of(pos, struct catalogue_sync, link)->under_way = true;
+		list_each_of (sync, struct catalogue_sync, link, &c->catalogue.syncs)
+			sync->under_way = true;
 		c->catalogue.job = job;
 		return;
 	}
@@ -203,10 +201,7 @@ int catalogue_open(struct service *c, struct err *e)
 void catalogue_close(struct service *c)
 {
 	loop_timer_clear(c->loop, &c->catalogue.timer);
-	while (!list_empty(&c->catalogue.syncs)) {
-		struct catalogue_sync *sync =
-			container_of(c->catalogue.syncs.next, struct catalogue_sync, link);
-
+	list_drain_of (sync, struct catalogue_sync, link, &c->catalogue.syncs) {
 		list_del(&sync->link);
 		free(sync);
 	}

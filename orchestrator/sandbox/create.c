@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "orchestrator/images/host.h"
 #include "orchestrator/images/private.h"
 #include "orchestrator/images/templates.h"
@@ -384,11 +385,8 @@ uint32_t creates_choosing(const struct service *c)
 {
 	uint32_t n = 0;
 
-	list_each (pos, &c->creates) {
-		const struct create *create = container_of(pos, struct create, op.link);
-
+	list_each_of (create, const struct create, op.link, &c->creates)
 		n += create->files && !create->template;
-	}
 	return n;
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "orchestrator/sandbox/service.h"
@@ -39,9 +40,7 @@ static void make_room(struct service *c, const char *tenant)
 	struct sandbox *own = NULL;
 	size_t n = 0;
 
-	list_each (pos, &c->ended.kept) {
-		struct sandbox *s = container_of(pos, struct sandbox, link);
-
+	list_each_of (s, struct sandbox, link, &c->ended.kept) {
 		if (strcmp(s->tenant, tenant) != 0)
 			continue;
 		own = own ? own : s;
@@ -219,9 +218,7 @@ void ended_close(struct service *c)
 
 	loop_timer_clear(c->loop, &c->ended.purge);
 	loop_timer_clear(c->loop, &c->ended.record);
-	list_each_safe (pos, &c->ended.unrecorded) {
-		struct sandbox *s = container_of(pos, struct sandbox, unrecorded);
-
+	list_each_of_safe (s, struct sandbox, unrecorded, &c->ended.unrecorded) {
 		if (write_end(s, &e) < 0)
 			log_error("the end of sandbox %s is not recorded in the catalogue: %s",
 				  s->id, e.text);

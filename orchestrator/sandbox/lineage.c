@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "orchestrator/sandbox/sandbox.h"
 
 /* Copies the next id at *at and moves *at past it; returns false at the end. */
@@ -49,8 +50,8 @@ char *lineage_of_child(const struct sandbox *parent)
 	/* The living ones are a subset of the parent's ancestors, which bounds the length. */
 	char *list = must_alloc(strlen(parent->ancestors) + SANDBOX_ID_LEN + 2);
 
-	list_each (pos, &parent->living_ancestors)
-		append(list, container_of(pos, struct ancestry, of_descendant)->ancestor->id);
+	list_each_of (pair, struct ancestry, of_descendant, &parent->living_ancestors)
+		append(list, pair->ancestor->id);
 	append(list, parent->id);
 	return list;
 }
@@ -90,9 +91,8 @@ static void add_ancestor(struct sandbox *s, struct sandbox *ancestor)
 
 static void drop_ancestors(struct sandbox *s)
 {
-	while (!list_empty(&s->living_ancestors))
-		ancestry_free(
-			container_of(s->living_ancestors.next, struct ancestry, of_descendant));
+	list_drain_of (pair, struct ancestry, of_descendant, &s->living_ancestors)
+		ancestry_free(pair);
 }
 
 /* Makes the most recent living ancestor the sandbox's parent. */
@@ -130,9 +130,7 @@ void lineage_unlink(struct sandbox *s)
 {
 	drop_ancestors(s);
 	find_parent(s);
-	while (!list_empty(&s->living_descendants)) {
-		struct ancestry *pair =
-			container_of(s->living_descendants.next, struct ancestry, of_ancestor);
+	list_drain_of (pair, struct ancestry, of_ancestor, &s->living_descendants) {
 		struct sandbox *descendant = pair->descendant;
 
 		ancestry_free(pair);

@@ -4,6 +4,7 @@
 #include "orchestrator/sandbox/op.h"
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "orchestrator/images/templates.h"
 #include "orchestrator/pool/pool.h"
 #include "orchestrator/sandbox/tenant.h"
@@ -127,14 +128,14 @@ void op_finish(struct op *op, const struct failure *f)
 
 void ops_free(struct list *ops)
 {
-	while (!list_empty(ops))
-		op_free(container_of(ops->next, struct op, link));
+	list_drain_of (op, struct op, link, ops)
+		op_free(op);
 }
 
 void ops_finish(struct list *ops, const struct failure *f)
 {
-	list_each_safe (pos, ops)
-		op_finish(container_of(pos, struct op, link), f);
+	list_each_of_safe (op, struct op, link, ops)
+		op_finish(op, f);
 }
 
 void op_abandon(struct op *op)

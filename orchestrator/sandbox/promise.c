@@ -13,6 +13,7 @@
  */
 #include <unistd.h>
 
+#include "base/elements.h"
 #include "base/meminfo.h"
 #include "orchestrator/images/private.h"
 #include "orchestrator/sandbox/capacity.h"
@@ -53,8 +54,8 @@ static size_t count_tenants(const struct service *c)
 {
 	size_t n = 0;
 
-	list_each (pos, &c->tenants)
-		n += container_of(pos, struct tenant, link)->sandboxes.n != 0;
+	list_each_of (t, struct tenant, link, &c->tenants)
+		n += t->sandboxes.n != 0;
 	return n;
 }
 
@@ -69,8 +70,7 @@ static void mark_all(struct service *c)
 {
 	size_t tenants = count_tenants(c);
 
-	list_each (pos, &c->tenants) {
-		const struct tenant *t = container_of(pos, struct tenant, link);
+	list_each_of (t, const struct tenant, link, &c->tenants) {
 		bool over =
 			tenants > 1 && need_mib(t) + (private_bytes(c->privates, t->name) >> 20) >
 					       share_mib(c, tenants);
@@ -97,9 +97,7 @@ static bool measure_all(struct service *c)
 
 	if (count_tenants(c) < 2)
 		return false;
-	list_each (pos, &c->tenants) {
-		const struct tenant *t = container_of(pos, struct tenant, link);
-
+	list_each_of (t, const struct tenant, link, &c->tenants) {
 		for (size_t i = 0; i < t->sandboxes.n; i++)
 			asked = (vm_of(t, i) && vmproc_measure(vm_of(t, i))) || asked;
 	}

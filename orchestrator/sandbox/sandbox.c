@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/num.h"
 #include "base/proc.h"
@@ -78,23 +79,17 @@ static struct sandbox *lookup(struct service *c, const char *tenant, const char 
 {
 	struct list *bucket = bucket_of(c, id);
 
-	list_each (pos, bucket) {
-		struct sandbox *s = container_of(pos, struct sandbox, bucket);
-
+	list_each_of (s, struct sandbox, bucket, bucket)
 		if (!strcmp(s->id, id) && !strcmp(s->tenant, tenant))
 			return s;
-	}
 	return NULL;
 }
 
 struct sandbox *sandbox_of_any(struct service *c, const char *id)
 {
-	list_each (pos, bucket_of(c, id)) {
-		struct sandbox *s = container_of(pos, struct sandbox, bucket);
-
+	list_each_of (s, struct sandbox, bucket, bucket_of(c, id))
 		if (!strcmp(s->id, id) && s->state < SBX_ENDING)
 			return s;
-	}
 	return NULL;
 }
 
@@ -388,12 +383,9 @@ void sandbox_set_timers(struct sandbox *s)
 
 void sandboxes_set_timers(struct service *c)
 {
-	list_each (pos, &c->sandboxes) {
-		struct sandbox *s = container_of(pos, struct sandbox, link);
-
+	list_each_of (s, struct sandbox, link, &c->sandboxes)
 		if (s->state < SBX_ENDING)
 			sandbox_set_timers(s);
-	}
 }
 
 void sandbox_start_timers(struct sandbox *s)
@@ -429,9 +421,7 @@ static void leave_foreign(struct sandbox *s)
 
 	if (!vmproc_is_foreign(s->vm) || !memcmp(instance, none, sizeof(none)))
 		return;
-	list_each (pos, &s->service->sandboxes) {
-		const struct sandbox *each = container_of(pos, struct sandbox, link);
-
+	list_each_of (each, const struct sandbox, link, &s->service->sandboxes) {
 		if (each->state >= SBX_ENDING || memcmp(each->instance, instance, sizeof(none)))
 			continue;
 		log_error("slot %u holds the VM of sandbox %s, whose slot is %u in the catalogue: "

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/num.h"
 #include "orchestrator/store/keys.h"
 
@@ -16,12 +17,9 @@
 
 struct tenant *tenant_find(const struct service *c, const char *name)
 {
-	list_each (pos, &c->tenant_buckets[bucket_number(name)]) {
-		struct tenant *t = container_of(pos, struct tenant, bucket);
-
+	list_each_of (t, struct tenant, bucket, &c->tenant_buckets[bucket_number(name)])
 		if (!strcmp(t->name, name))
 			return t;
-	}
 	return NULL;
 }
 

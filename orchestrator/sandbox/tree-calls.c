@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The API's requests on trees. */
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/service.h"
@@ -124,8 +125,8 @@ static struct sandbox **doomed(struct service *c, const char *tenant, const char
 		all[(*n)++] = tree_node(t, i);
 	if (t)
 		return all;
-	list_each (pos, &s->living_descendants)
-		all[(*n)++] = container_of(pos, struct ancestry, of_ancestor)->descendant;
+	list_each_of (pair, struct ancestry, of_ancestor, &s->living_descendants)
+		all[(*n)++] = pair->descendant;
 	all[(*n)++] = s;
 	return all;
 }

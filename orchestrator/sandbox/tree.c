@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "orchestrator/sandbox/service.h"
@@ -18,12 +19,9 @@
 
 struct tree *tree_find(const struct service *c, const char *tenant, const char *root)
 {
-	list_each (pos, &c->tree_buckets[bucket_number(root)]) {
-		struct tree *t = container_of(pos, struct tree, bucket);
-
+	list_each_of (t, struct tree, bucket, &c->tree_buckets[bucket_number(root)])
 		if (!strcmp(t->root, root) && !strcmp(t->owner->name, tenant))
 			return t;
-	}
 	return NULL;
 }
 
@@ -370,8 +368,8 @@ static bool is_free(const struct sandbox *s)
  * descendants is in use. */
 static bool stays(const struct sandbox *s)
 {
-	list_each (pos, &s->living_descendants)
-		if (!is_free(container_of(pos, struct ancestry, of_ancestor)->descendant))
+	list_each_of (pair, struct ancestry, of_ancestor, &s->living_descendants)
+		if (!is_free(pair->descendant))
 			return true;
 	return !is_free(s);
 }

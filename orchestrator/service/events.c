@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/log.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/tenant.h"
@@ -88,8 +89,8 @@ static void on_added(void *arg)
 {
 	struct service *c = arg;
 
-	list_each (pos, &upkeep_of(c)->events.follows)
-		look(follow_of(container_of(pos, struct op, link)));
+	list_each_of (op, struct op, link, &upkeep_of(c)->events.follows)
+		look(follow_of(op));
 	if (upkeep_of(c)->events.on_added)
 		upkeep_of(c)->events.on_added(upkeep_of(c)->events.arg);
 }
@@ -162,8 +163,8 @@ struct op *service_events(struct service *c, const char *tenant, const struct ev
 
 void service_events_end(struct service *c)
 {
-	list_each_safe (pos, &upkeep_of(c)->events.follows)
-		end(follow_of(container_of(pos, struct op, link)), NULL);
+	list_each_of_safe (op, struct op, link, &upkeep_of(c)->events.follows)
+		end(follow_of(op), NULL);
 }
 
 /* --- bounds ---------------------------------------------------------------------------------- */

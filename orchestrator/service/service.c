@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "orchestrator/fleet/member.h"
 #include "orchestrator/service/shared-keys.h"
@@ -108,12 +109,9 @@ static void note_sleep(struct service *c)
 		return;
 	upkeep_of(c)->slept_ms = slept_ms;
 	sandboxes_set_timers(c);
-	list_each (pos, &c->sandboxes) {
-		struct sandbox *s = container_of(pos, struct sandbox, link);
-
+	list_each_of (s, struct sandbox, link, &c->sandboxes)
 		if (s->state < SBX_ENDING)
 			exec_set_timer(s);
-	}
 }
 
 /* Revokes keys whose grace period is over. Does not wait for the disk. */
@@ -368,9 +366,8 @@ void service_shutdown(struct service *c, void (*done)(void *arg), void *arg)
 	loop_timer_clear(c->loop, &upkeep_of(c)->housekeeping);
 	templates_close(c->templates);
 	pool_close(c->pool);
-	list_each_safe (pos, &c->sandboxes)
-		sandbox_end(container_of(pos, struct sandbox, link), "stopped",
-			    "the service was stopped", false);
+	list_each_of_safe (s, struct sandbox, link, &c->sandboxes)
+		sandbox_end(s, "stopped", "the service was stopped", false);
 	ended_close(c);
 	loop_timer_start(c->loop, &upkeep_of(c)->closing_limit, on_closing_limit, c,
 			 SHUTDOWN_LIMIT_MS);
@@ -379,11 +376,8 @@ void service_shutdown(struct service *c, void (*done)(void *arg), void *arg)
 
 static void free_sandboxes(struct list *sandboxes)
 {
-	while (!list_empty(sandboxes)) {
-		struct sandbox *s = container_of(sandboxes->next, struct sandbox, link);
-
+	list_drain_of (s, struct sandbox, link, sandboxes)
 		sandbox_free(s);
-	}
 }
 
 /* Frees everything. Without a preceding service_shutdown, the VMs keep running and the next

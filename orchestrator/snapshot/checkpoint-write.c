@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/elements.h"
 #include "base/log.h"
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/snapshot/checkpoint.h"
@@ -103,9 +104,7 @@ static void begin(struct checkpoint *k)
  * checkpoint, or NULL. */
 static struct checkpoint *choose(struct snapshot_service *of)
 {
-	list_each (pos, &of->unwritten) {
-		struct checkpoint *k = container_of(pos, struct checkpoint, unwritten);
-
+	list_each_of (k, struct checkpoint, unwritten, &of->unwritten) {
 		if (k->space->users)
 			continue;
 		list_del(&k->unwritten);

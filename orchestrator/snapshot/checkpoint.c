@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "orchestrator/events/line.h"
 #include "orchestrator/exec/queue.h"
@@ -473,12 +474,9 @@ void checkpoints_check(struct service *c)
 {
 	struct err e;
 
-	list_each_safe (pos, &snapshots_of_service(c)->spaces) {
-		struct space *p = container_of(pos, struct space, link);
-
+	list_each_of_safe (p, struct space, link, &snapshots_of_service(c)->spaces)
 		if (is_over(p) && checkpoint_remove(p, "checkpoint.expired", NULL, &e) < 0)
 			log_warn("checkpoint %s can't be removed: %s", p->id, e.text);
-	}
 	checkpoint_write_next(c);
 }
 
@@ -516,9 +514,7 @@ int checkpoints_drop_unstored(struct service *c, struct err *e)
 
 	list_init(&dropped);
 	int ret = store_checkpoints_unstored(c->store, on_unstored, &dropped, e);
-	list_each_safe (pos, &dropped) {
-		struct dropped *d = container_of(pos, struct dropped, link);
-
+	list_each_of_safe (d, struct dropped, link, &dropped) {
 		if (ret == 0)
 			ret = drop(c, d, e);
 		list_del(&d->link);

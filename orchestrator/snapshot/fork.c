@@ -21,6 +21,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/random.h"
 #include "base/state-machine.h"
@@ -403,9 +404,7 @@ void fork_start_waiting(struct sandbox *s)
 {
 	if (snapshots_of(s)->copying)
 		return;
-	list_each (pos, &snapshots_of(s)->forks) {
-		struct op *op = container_of(pos, struct op, link);
-
+	list_each_of (op, struct op, link, &snapshots_of(s)->forks) {
 		if (fork_of(op)->state != FORK_WAITING)
 			continue;
 		copy(fork_of(op));
@@ -415,8 +414,8 @@ void fork_start_waiting(struct sandbox *s)
 
 void fork_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
-	list_each_safe (pos, &snapshots_of(s)->forks)
-		fork_fail(fork_of(container_of(pos, struct op, link)), f);
+	list_each_of_safe (op, struct op, link, &snapshots_of(s)->forks)
+		fork_fail(fork_of(op), f);
 }
 
 /* --- blank VMs and layers ------------------------------------------------------------------- */

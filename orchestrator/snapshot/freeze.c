@@ -15,6 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/random.h"
 #include "base/state-machine.h"
@@ -179,16 +180,13 @@ static void freeze_free(struct freeze *fr)
 
 void freezes_free(struct service *c)
 {
-	while (!list_empty(&snapshots_of_service(c)->freezes))
-		freeze_free(
-			container_of(snapshots_of_service(c)->freezes.next, struct freeze, link));
+	list_drain_of (fr, struct freeze, link, &snapshots_of_service(c)->freezes)
+		freeze_free(fr);
 }
 
 static void finish_ops(struct freeze *fr, const struct failure *f)
 {
-	while (!list_empty(&fr->calls)) {
-		struct op *op = container_of(fr->calls.next, struct op, link);
-
+	list_drain_of (op, struct op, link, &fr->calls) {
 		if (!f)
 			memcpy(freeze_op_of(op)->space, fr->id, SANDBOX_ID_LEN + 1);
 		op_finish(op, f);
@@ -319,12 +317,9 @@ static int record(struct freeze *fr, struct store_space *row, const char *text, 
 	list_each (pos, &fr->calls)
 		n++;
 	scoped_free struct store_answer *answers = must_alloc((n + 1) * sizeof(*answers));
-	list_each (pos, &fr->calls) {
-		const struct op *op = container_of(pos, struct op, link);
-
+	list_each_of (op, const struct op, link, &fr->calls)
 		if (op_answer(op, row->tenant, MADE_SPACE, fr->id, &answers[row->n_answers]))
 			row->n_answers++;
-	}
 	row->answers = answers;
 	life_note(fr->sandbox, (struct audit_event){.name = "sandbox.frozen", .space = fr->id});
 	int ret =
@@ -478,12 +473,9 @@ static bool may_begin(const struct freeze *fr)
 /* Returns the first freeze of the tenant that may begin. */
 static struct freeze *first_freeze_of(struct tenant *t)
 {
-	list_each (pos, &snapshots_of_tenant(t)->freezes) {
-		struct freeze *fr = container_of(pos, struct freeze, waiting);
-
+	list_each_of (fr, struct freeze, waiting, &snapshots_of_tenant(t)->freezes)
 		if (may_begin(fr))
 			return fr;
-	}
 	return NULL;
 }
 

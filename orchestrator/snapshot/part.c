@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The part of snapshot/ (sandbox/part.h): its state, and its hooks for events of a sandbox. */
+#include "base/elements.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/snapshot/internal.h"
 
@@ -91,8 +92,8 @@ void snapshots_shut_down(struct service *c, const struct failure *f)
 	/* Rollbacks abandon ops of other lists. */
 	ops_finish(&snapshots_of_service(c)->rollbacks, f);
 	ops_finish(&snapshots_of_service(c)->resumes, f);
-	list_each (pos, &c->sandboxes)
-		fork_sandbox_gone(container_of(pos, struct sandbox, link), f);
+	list_each_of (s, struct sandbox, link, &c->sandboxes)
+		fork_sandbox_gone(s, f);
 }
 
 void snapshots_close(struct service *c)
@@ -100,8 +101,8 @@ void snapshots_close(struct service *c)
 	ops_free(&snapshots_of_service(c)->rollbacks);
 	/* Free the forks before the freezes of leaves for which they wait: freezes are freed with
 	 * their sandboxes. */
-	list_each (pos, &c->sandboxes)
-		ops_free(&snapshots_of(container_of(pos, struct sandbox, link))->forks);
+	list_each_of (s, struct sandbox, link, &c->sandboxes)
+		ops_free(&snapshots_of(s)->forks);
 	ops_free(&snapshots_of_service(c)->resumes);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/elements.h"
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/snapshot/checkpoint.h"
 #include "orchestrator/snapshot/internal.h"
@@ -93,9 +94,7 @@ static void on_lost(void *arg, const char *id, int64_t since_ms)
 
 void spaces_lost_check(struct service *c)
 {
-	list_each_safe (pos, &snapshots_of_service(c)->lost_spaces) {
-		struct lost_space *lost = container_of(pos, struct lost_space, link);
-
+	list_each_of_safe (lost, struct lost_space, link, &snapshots_of_service(c)->lost_spaces) {
 		if (boottime_ms() < lost->due_ms)
 			continue;
 		log_warn("space %s was lost for %d days: its files are removed", lost->id,
@@ -110,11 +109,8 @@ void spaces_lost_check(struct service *c)
 void service_spaces_lost(struct service *c,
 			 void (*each)(void *arg, const char *id, int64_t removed_at_ms), void *arg)
 {
-	list_each (pos, &snapshots_of_service(c)->lost_spaces) {
-		const struct lost_space *lost = container_of(pos, struct lost_space, link);
-
+	list_each_of (lost, const struct lost_space, link, &snapshots_of_service(c)->lost_spaces)
 		each(arg, lost->id, lost->removed_at_ms);
-	}
 }
 
 /* --- start ---------------------------------------------------------------------------------- */

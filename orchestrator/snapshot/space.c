@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/tenant.h"
@@ -89,8 +90,8 @@ const char *checkpoint_ref_id(const struct checkpoint_ref *ref)
 /* Everything that came from the checkpoint comes from the checkpoint before it from now on. */
 static void take_out(struct checkpoint *k)
 {
-	list_each_safe (pos, &k->refs)
-		checkpoint_ref_set(container_of(pos, struct checkpoint_ref, link), k->parent.to);
+	list_each_of_safe (ref, struct checkpoint_ref, link, &k->refs)
+		checkpoint_ref_set(ref, k->parent.to);
 	checkpoint_ref_set(&k->parent, NULL);
 }
 
@@ -222,12 +223,10 @@ void space_damaged(struct space *p, const char *what)
 
 struct space *space_of(struct service *c, const char *id)
 {
-	list_each (pos, &snapshots_of_service(c)->space_buckets[bucket_number(id)]) {
-		struct space *p = container_of(pos, struct space, bucket);
-
+	list_each_of (p, struct space, bucket,
+		      &snapshots_of_service(c)->space_buckets[bucket_number(id)])
 		if (!strcmp(p->id, id))
 			return p;
-	}
 	return NULL;
 }
 
@@ -390,12 +389,9 @@ void space_scrub_stop(const struct space *p)
 
 static const struct space *next_unread(const struct service *c)
 {
-	list_each (pos, &snapshots_of_service(c)->unread_spaces) {
-		const struct space *p = container_of(pos, struct space, unread);
-
+	list_each_of (p, const struct space, unread, &snapshots_of_service(c)->unread_spaces)
 		if (!p->resume && !p->users)
 			return p;
-	}
 	return NULL;
 }
 
@@ -419,6 +415,6 @@ void spaces_free(struct service *c)
 	step_job_cancel(snapshots_of_service(c)->writing);
 	loop_timer_clear(c->loop, &snapshots_of_service(c)->write_soon);
 	spaces_unload(c);
-	while (!list_empty(&snapshots_of_service(c)->spaces))
-		space_free(container_of(snapshots_of_service(c)->spaces.next, struct space, link));
+	list_drain_of (p, struct space, link, &snapshots_of_service(c)->spaces)
+		space_free(p);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/list.h"
+#include "base/elements.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "base/random.h"
@@ -115,8 +115,8 @@ void keys_free(struct keys *k)
 {
 	if (!k)
 		return;
-	list_each_safe (pos, &k->all)
-		free(container_of(pos, struct entry, link));
+	list_each_of_safe (entry, struct entry, link, &k->all)
+		free(entry);
 	free(k);
 }
 
@@ -128,12 +128,9 @@ bool keys_any(const struct keys *k)
 /* The duration reveals at most whether the hash of some key has the same first byte. */
 static const struct key *find_hash(const struct keys *k, const uint8_t hash[static KEY_HASH_LEN])
 {
-	list_each (pos, &k->buckets[hash[0]]) {
-		const struct entry *entry = container_of(pos, struct entry, bucket);
-
+	list_each_of (entry, const struct entry, bucket, &k->buckets[hash[0]])
 		if (CRYPTO_memcmp(entry->hash, hash, KEY_HASH_LEN) == 0)
 			return &entry->key;
-	}
 	return NULL;
 }
 
@@ -189,12 +186,9 @@ const char *key_state(const struct key *key)
 
 static struct entry *find(const struct keys *k, const char *id)
 {
-	list_each (pos, &k->ids[text_bucket(id)]) {
-		struct entry *entry = container_of(pos, struct entry, of_id);
-
+	list_each_of (entry, struct entry, of_id, &k->ids[text_bucket(id)])
 		if (strcmp(entry->key.id, id) == 0)
 			return entry;
-	}
 	return NULL;
 }
 

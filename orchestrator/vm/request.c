@@ -6,6 +6,7 @@
 #include <sys/un.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/message-fds.h"
@@ -154,17 +155,13 @@ void vmproc_request_cancel(struct vmproc_request *r)
 void vmproc_fail_requests(struct vmproc *vm)
 {
 	/* Takes one request at a time: a callback may drop the VM and thus the other requests. */
-	while (!list_empty(&vm->requests))
-		request_answer(container_of(vm->requests.next, struct vmproc_request, link),
-			       -ECONNRESET, vm->reason, NULL, NULL);
+	list_drain_of (r, struct vmproc_request, link, &vm->requests)
+		request_answer(r, -ECONNRESET, vm->reason, NULL, NULL);
 }
 
 void vmproc_forget_requests(struct vmproc *vm)
 {
-	while (!list_empty(&vm->requests)) {
-		struct vmproc_request *r =
-			container_of(vm->requests.next, struct vmproc_request, link);
-
+	list_drain_of (r, struct vmproc_request, link, &vm->requests) {
 		if (r->kind->type == CTL_INSPECT)
 			request_answer(r, -ECANCELED, "the VM was ended meanwhile", NULL, NULL);
 		else
@@ -345,9 +342,7 @@ void vmproc_report_requests(const struct vmproc *vm, struct report *r)
 {
 	uint64_t now_ms = loop_now_ms(vm->host->loop);
 
-	list_each (pos, &vm->requests) {
-		const struct vmproc_request *each = container_of(pos, struct vmproc_request, link);
-
+	list_each_of (each, const struct vmproc_request, link, &vm->requests) {
 		report_add(r, "  request for %s: ", each->kind->name);
 		if (each->began_ms)
 			report_add(r, "not answered for %.1f s%s\n",
@@ -397,12 +392,9 @@ static void refuse_image(struct vmproc_request *r, uint64_t charged)
 
 static struct vmproc_request *find_asking(struct vmproc *vm)
 {
-	list_each (pos, &vm->requests) {
-		struct vmproc_request *r = container_of(pos, struct vmproc_request, link);
-
+	list_each_of (r, struct vmproc_request, link, &vm->requests)
 		if (r->asks)
 			return r;
-	}
 	return NULL;
 }
 
@@ -451,11 +443,8 @@ static struct vmproc_request *fork_request(struct vmproc *vm, const struct reque
 	struct vmproc_request *r = request_new(vm, kind, msg, NULL, &writable, 1, arg);
 
 	r->fork_fn = fn;
-	list_each (pos, &vm->requests) {
-		struct vmproc_request *each = container_of(pos, struct vmproc_request, link);
-
+	list_each_of (each, struct vmproc_request, link, &vm->requests)
 		r->waits = r->waits || (each != r && each->fork_fn && !each->refused);
-	}
 	if (!r->waits)
 		start_image(r);
 	return r;
@@ -479,9 +468,7 @@ struct vmproc_request *vmproc_freeze(struct vmproc *vm, int writable, vmproc_for
 /* Starts the next waiting snapshot, since the VM process takes one at a time. */
 static void start_next_fork(struct vmproc *vm)
 {
-	list_each_safe (pos, &vm->requests) {
-		struct vmproc_request *r = container_of(pos, struct vmproc_request, link);
-
+	list_each_of_safe (r, struct vmproc_request, link, &vm->requests) {
 		if (!r->waits)
 			continue;
 		if (r->cancelled) {
@@ -548,12 +535,9 @@ struct received {
 
 static struct vmproc_request *find_request(struct vmproc *vm, uint32_t seq)
 {
-	list_each (pos, &vm->requests) {
-		struct vmproc_request *r = container_of(pos, struct vmproc_request, link);
-
+	list_each_of (r, struct vmproc_request, link, &vm->requests)
 		if (r->msg.seq == seq && seq)
 			return r;
-	}
 	return NULL;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/report.h"
@@ -46,9 +47,7 @@ void vmproc_host_fini(struct vmproc_host *h)
 	}
 	if (!h->slots)
 		return;
-	list_each_safe (pos, &h->waiting) {
-		struct vmproc *vm = container_of(pos, struct vmproc, wait_link);
-
+	list_each_of_safe (vm, struct vmproc, wait_link, &h->waiting) {
 		loop_timer_clear(h->loop, &vm->timer);
 		deferred_cancel(&vm->deferred);
 		free(vm);

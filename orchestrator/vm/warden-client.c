@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
-#include "base/list.h"
+#include "base/elements.h"
 #include "base/log.h"
 
 struct call {
@@ -80,12 +80,9 @@ static void send_next(struct warden_client *w)
 
 static struct call *find_waiting(struct warden_client *w, uint32_t seq)
 {
-	list_each (pos, &w->waiting) {
-		struct call *call = container_of(pos, struct call, link);
-
+	list_each_of (call, struct call, link, &w->waiting)
 		if (call->msg.seq == seq)
 			return call;
-	}
 	return NULL;
 }
 
@@ -173,8 +170,8 @@ int warden_client_new(struct warden_client **out, struct loop *loop, int fd,
 
 static void free_calls(struct list *calls)
 {
-	list_each_safe (pos, calls)
-		free(container_of(pos, struct call, link));
+	list_each_of_safe (call, struct call, link, calls)
+		free(call);
 	list_init(calls);
 }
 
