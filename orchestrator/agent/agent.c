@@ -285,12 +285,12 @@ static void on_sent(void *arg, int result)
 	/* The receiver reports a failed send as well, after the guest's last frames. */
 }
 
-void agent_send(struct agent *a, uint8_t *bytes, size_t len)
+void agent_send(struct agent *a, struct agent_bytes request)
 {
 	struct chunk *c = must_alloc(sizeof(*c));
 
-	c->bytes = bytes;
-	c->len = len;
+	c->bytes = request.p;
+	c->len = request.len;
 	list_add_tail(&a->unsent, &c->link);
 	send_next(a);
 }

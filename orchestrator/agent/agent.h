@@ -102,7 +102,13 @@ struct agent_frame {
  * -errno with *e filled for a frame that a correct guest would not send. */
 ssize_t agent_frame_read(const uint8_t *buf, size_t len, struct agent_frame *out, struct err *e);
 
-/* Encode requests; the caller frees *out. Return 0, -ENOMEM, or -E2BIG when a limit is exceeded. */
+/* Requests as they are sent. The caller of an encoder frees `p`, or passes it to agent_send. */
+struct agent_bytes {
+	uint8_t *p; /* NULL after an error */
+	size_t len;
+	int error; /* 0, -ENOMEM, or -E2BIG when a limit is exceeded */
+};
+
 struct agent_exec {
 	const char *context; /* NULL: the default interpreter; else `language` is not used */
 	enum agent_language language;
@@ -115,21 +121,20 @@ struct agent_exec {
 	bool results;		   /* AGENT_EXEC_RESULTS */
 	bool prepares;		   /* AGENT_EXEC_PREPARES */
 };
-int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len);
-int agent_plain_bytes(enum agent_request type, uint8_t **out, size_t *len);
-int agent_grow_bytes(uint64_t disk_bytes, uint8_t **out, size_t *len);
+struct agent_bytes agent_exec_bytes(const struct agent_exec *exec);
+struct agent_bytes agent_plain_bytes(enum agent_request type);
+struct agent_bytes agent_grow_bytes(uint64_t disk_bytes);
 /* `user_generators`: also seeds the random generators of Python and numpy. */
-int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtime_ns,
-		       bool user_generators, const char *hostname, uint8_t **out, size_t *len);
+struct agent_bytes agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtime_ns,
+				      bool user_generators, const char *hostname);
 /* `have`: bytes of the call's output, stdout and stderr together, received so far. `context` as in
  * agent_exec. */
-int agent_attach_bytes(const char *context, uint64_t call, uint64_t have, uint8_t **out,
-		       size_t *len);
+struct agent_bytes agent_attach_bytes(const char *context, uint64_t call, uint64_t have);
 /* `call`: the number of the call; 0: whichever runs. */
-int agent_interrupt_bytes(const char *context, uint64_t call, uint8_t **out, size_t *len);
-/* `paths`: NULL-terminated. Returns -E2BIG also for more than AGENT_PATHS_MAX paths or too long
- * ones. */
-int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len);
+struct agent_bytes agent_interrupt_bytes(const char *context, uint64_t call);
+/* `paths`: NULL-terminated. The error is -E2BIG also for more than AGENT_PATHS_MAX paths or too
+ * long ones. */
+struct agent_bytes agent_tree_bytes(const char *const *paths);
 
 /* A request about files. Its type determines which fields are sent. */
 struct agent_file_request {
@@ -140,7 +145,7 @@ struct agent_file_request {
 	uint64_t offset, size;
 	bool flag;
 };
-int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *len);
+struct agent_bytes agent_file_bytes(const struct agent_file_request *r);
 
 /* A request about processes. Its type determines which fields are sent. */
 struct agent_process_request {
@@ -168,14 +173,14 @@ struct agent_context_request {
 	const char *cwd; /* NULL: the home folder */
 	const char *const *env[2];
 };
-int agent_context_bytes(const struct agent_context_request *r, uint8_t **out, size_t *len);
+struct agent_bytes agent_context_bytes(const struct agent_context_request *r);
 
 /* Maximum number of bytes in one AGENT_PROC_INPUT. */
 #define AGENT_INPUT_MAX (AGENT_PAYLOAD_MAX - 4 - AGENT_ID_LEN)
-int agent_process_bytes(const struct agent_process_request *r, uint8_t **out, size_t *len);
+struct agent_bytes agent_process_bytes(const struct agent_process_request *r);
 
 /* Encodes AGENT_DATA frames of up to AGENT_PAYLOAD_MAX bytes each. */
-int agent_data_bytes(const uint8_t *data, size_t data_len, uint8_t **out, size_t *len);
+struct agent_bytes agent_data_bytes(const uint8_t *data, size_t data_len);
 
 /* Compares two paths in the order of AGENT_TREE's entries, with a result as from memcmp: a folder,
  * then its contents, then names that begin with the folder's name. */
@@ -198,9 +203,9 @@ struct agent_events {
  * failure. Returns NULL when out of memory. */
 struct agent *agent_new(struct loop *loop, int fd, const struct agent_events *events, void *arg);
 void agent_set_events(struct agent *a, const struct agent_events *events, void *arg);
-/* Sends encoded requests. Takes ownership of `bytes` (from malloc). Failures are reported by
+/* Sends encoded requests. Takes ownership of `request.p` (from malloc). Failures are reported by
  * `ended`. */
-void agent_send(struct agent *a, uint8_t *bytes, size_t len);
+void agent_send(struct agent *a, struct agent_bytes request);
 /* Returns true while not all requests have been sent. */
 bool agent_is_sending(const struct agent *a);
 /* Stops handing out frames until agent_resume. Meanwhile nothing is read, except by a read already

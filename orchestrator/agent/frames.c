@@ -324,32 +324,28 @@ static void end_frame(struct wire *w)
 }
 
 /* Hands the request over; frees it if it is too large. */
-static int take_request(struct wire *w, uint8_t **out, size_t *len)
+static struct agent_bytes take_request(struct wire *w)
 {
-	if (w->bad) {
-		int ret = w->p ? -E2BIG : -ENOMEM;
-
-		free(w->p);
-		return ret;
-	}
-	*out = w->p;
-	*len = w->pos;
-	return 0;
+	if (!w->bad)
+		return (struct agent_bytes){.p = w->p, .len = w->pos};
+	int error = w->p ? -E2BIG : -ENOMEM;
+	free(w->p);
+	return (struct agent_bytes){.error = error};
 }
 
 /* Hands over a request that is a single frame. */
-static int take_frame(struct wire *w, uint8_t **out, size_t *len)
+static struct agent_bytes take_frame(struct wire *w)
 {
 	end_frame(w);
-	return take_request(w, out, len);
+	return take_request(w);
 }
 
-int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
+struct agent_bytes agent_exec_bytes(const struct agent_exec *exec)
 {
 	size_t room = FIELDS_MAX + (exec->cwd ? strlen(exec->cwd) : 0) + envs_size(exec->env);
 
 	if (exec->code_len > AGENT_CODE_MAX)
-		return -E2BIG;
+		return (struct agent_bytes){.error = -E2BIG};
 	struct wire w = request_new(exec->context, AGENT_EXEC, room + parts_size(exec->code_len));
 	wire_put_u8(&w, (uint8_t)exec->language);
 	wire_put_u8(&w, (exec->results ? AGENT_EXEC_RESULTS : 0) |
@@ -361,25 +357,25 @@ int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 	put_envs(&w, exec->env);
 	end_frame(&w);
 	put_parts(&w, AGENT_CODE, exec->code, exec->code_len);
-	return take_request(&w, out, len);
+	return take_request(&w);
 }
 
-int agent_plain_bytes(enum agent_request type, uint8_t **out, size_t *len)
+struct agent_bytes agent_plain_bytes(enum agent_request type)
 {
 	struct wire w = request_new(NULL, type, 0);
 
-	return take_frame(&w, out, len);
+	return take_frame(&w);
 }
 
-int agent_grow_bytes(uint64_t disk_bytes, uint8_t **out, size_t *len)
+struct agent_bytes agent_grow_bytes(uint64_t disk_bytes)
 {
 	const struct agent_file_request r = {.type = AGENT_GROW, .size = disk_bytes};
 
-	return agent_file_bytes(&r, out, len);
+	return agent_file_bytes(&r);
 }
 
-int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtime_ns,
-		       bool user_generators, const char *hostname, uint8_t **out, size_t *len)
+struct agent_bytes agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtime_ns,
+				      bool user_generators, const char *hostname)
 {
 	size_t room = FIELDS_MAX + AGENT_ENTROPY_LEN + strlen(hostname);
 	struct wire w = request_new(NULL, AGENT_RESEED, room);
@@ -388,28 +384,27 @@ int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtim
 	wire_put_u64(&w, (uint64_t)realtime_ns);
 	wire_put_u8(&w, user_generators);
 	put_text(&w, hostname);
-	return take_frame(&w, out, len);
+	return take_frame(&w);
 }
 
-int agent_interrupt_bytes(const char *context, uint64_t call, uint8_t **out, size_t *len)
+struct agent_bytes agent_interrupt_bytes(const char *context, uint64_t call)
 {
 	struct wire w = request_new(context, AGENT_INTERRUPT, FIELDS_MAX);
 
 	wire_put_u64(&w, call);
-	return take_frame(&w, out, len);
+	return take_frame(&w);
 }
 
-int agent_attach_bytes(const char *context, uint64_t call, uint64_t have, uint8_t **out,
-		       size_t *len)
+struct agent_bytes agent_attach_bytes(const char *context, uint64_t call, uint64_t have)
 {
 	struct wire w = request_new(context, AGENT_ATTACH, FIELDS_MAX);
 
 	wire_put_u64(&w, call);
 	wire_put_u64(&w, have);
-	return take_frame(&w, out, len);
+	return take_frame(&w);
 }
 
-int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len)
+struct agent_bytes agent_tree_bytes(const char *const *paths)
 {
 	size_t room = FIELDS_MAX;
 	uint32_t count = 0;
@@ -417,13 +412,13 @@ int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len)
 	for (; paths[count]; count++) {
 		room += 4 + strlen(paths[count]);
 		if (count == AGENT_PATHS_MAX || strlen(paths[count]) > AGENT_PATH_MAX)
-			return -E2BIG;
+			return (struct agent_bytes){.error = -E2BIG};
 	}
 	struct wire w = request_new(NULL, AGENT_TREE, room);
 	wire_put_u32(&w, count);
 	for (uint32_t i = 0; i < count; i++)
 		put_text(&w, paths[i]);
-	return take_frame(&w, out, len);
+	return take_frame(&w);
 }
 
 /* --- files and processes -------------------------------------------------------------------- */
@@ -472,18 +467,18 @@ static void put_field(struct wire *w, enum agent_file_field field,
 	}
 }
 
-int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *len)
+struct agent_bytes agent_file_bytes(const struct agent_file_request *r)
 {
 	const enum agent_file_field *field = agent_file_layouts[r->type].fields;
 	size_t path = r->path ? strlen(r->path) : 0, to = r->to ? strlen(r->to) : 0;
 	size_t after = r->after ? strlen(r->after) : 0;
 
 	if (path > AGENT_PATH_MAX || to > AGENT_PATH_MAX || after > AGENT_NAME_MAX)
-		return -E2BIG;
+		return (struct agent_bytes){.error = -E2BIG};
 	struct wire w = request_new(NULL, r->type, FIELDS_MAX + path + to + after);
 	for (; *field != FIELD_END; field++)
 		put_field(&w, *field, r);
-	return take_frame(&w, out, len);
+	return take_frame(&w);
 }
 
 static void put_start(struct wire *w, const struct agent_process_request *r)
@@ -505,7 +500,7 @@ static void put_start(struct wire *w, const struct agent_process_request *r)
 	put_envs(w, r->env);
 }
 
-int agent_process_bytes(const struct agent_process_request *r, uint8_t **out, size_t *len)
+struct agent_bytes agent_process_bytes(const struct agent_process_request *r)
 {
 	bool large = r->type == AGENT_PROC_START || r->type == AGENT_PROC_INPUT;
 	struct wire w = request_new(NULL, r->type, large ? AGENT_PAYLOAD_MAX : FIELDS_MAX);
@@ -532,10 +527,10 @@ int agent_process_bytes(const struct agent_process_request *r, uint8_t **out, si
 	default:
 		break;
 	}
-	return take_frame(&w, out, len);
+	return take_frame(&w);
 }
 
-int agent_context_bytes(const struct agent_context_request *r, uint8_t **out, size_t *len)
+struct agent_bytes agent_context_bytes(const struct agent_context_request *r)
 {
 	bool starts = r->type == AGENT_CONTEXT_START;
 	struct wire w = request_new(NULL, r->type, starts ? AGENT_PAYLOAD_MAX : FIELDS_MAX);
@@ -547,17 +542,17 @@ int agent_context_bytes(const struct agent_context_request *r, uint8_t **out, si
 		put_text(&w, r->cwd);
 		put_envs(&w, r->env);
 	}
-	return take_frame(&w, out, len);
+	return take_frame(&w);
 }
 
-int agent_data_bytes(const uint8_t *data, size_t data_len, uint8_t **out, size_t *len)
+struct agent_bytes agent_data_bytes(const uint8_t *data, size_t data_len)
 {
 	size_t size = parts_size(data_len);
 	struct wire w = wire_on(malloc(size), size);
 
 	w.bad = !w.p;
 	put_parts(&w, AGENT_DATA, data, data_len);
-	return take_request(&w, out, len);
+	return take_request(&w);
 }
 
 /* --- trees ---------------------------------------------------------------------------------- */

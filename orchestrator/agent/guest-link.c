@@ -94,23 +94,19 @@ struct agent *guest_link_release(struct guest_link *l)
 	return agent;
 }
 
-bool guest_link_send(struct guest_link *l, int encoded, uint8_t *bytes, size_t len)
+bool guest_link_send(struct guest_link *l, struct agent_bytes request)
 {
-	if (encoded < 0) {
+	if (request.error < 0) {
 		lose(l, GUEST_NO_MEMORY, "not enough memory for a request to the guest");
 		return false;
 	}
-	agent_send(l->agent, bytes, len);
+	agent_send(l->agent, request);
 	return true;
 }
 
 bool guest_link_send_plain(struct guest_link *l, enum agent_request type)
 {
-	uint8_t *bytes = NULL;
-	size_t len = 0;
-	int encoded = agent_plain_bytes(type, &bytes, &len);
-
-	return guest_link_send(l, encoded, bytes, len);
+	return guest_link_send(l, agent_plain_bytes(type));
 }
 
 void guest_link_set_deadline(struct guest_link *l, uint64_t ms)

@@ -57,12 +57,9 @@ void guest_link_take(struct guest_link *l, struct agent *agent);
  * the caller changes that with agent_set_events. */
 struct agent *guest_link_release(struct guest_link *l);
 
-/*
- * Sends `bytes` to the agent and takes ownership of them. `encoded` is the result of encoding them:
- * when it is negative there are no bytes, `lost` is called at once with GUEST_NO_MEMORY, and the
- * function returns false.
- */
-bool guest_link_send(struct guest_link *l, int encoded, uint8_t *bytes, size_t len);
+/* Sends the request to the agent and takes ownership of its bytes. If it could not be encoded,
+ * calls `lost` at once with GUEST_NO_MEMORY, and returns false. */
+bool guest_link_send(struct guest_link *l, struct agent_bytes request);
 /* Like guest_link_send, for a request without a payload. */
 bool guest_link_send_plain(struct guest_link *l, enum agent_request type);
 

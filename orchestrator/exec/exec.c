@@ -43,10 +43,9 @@
 struct exec {
 	struct op op;
 	struct exec_sink sink;
-	struct exec_lane *lane; /* valid while the call is in its queue */
-	struct tenant *owner;	/* charged for `bytes`; NULL: none are charged */
-	uint8_t *bytes;		/* the encoded request, until it is sent */
-	size_t len;
+	struct exec_lane *lane;	    /* valid while the call is in its queue */
+	struct tenant *owner;	    /* charged for `request`; NULL: none is */
+	struct agent_bytes request; /* its `p`: until it is sent */
 	bool started, paused;
 	struct splitter out, err;
 	bool results;		 /* its client takes results; if not, they are dropped */
@@ -87,7 +86,7 @@ static void count_waiting(struct tenant *t, ssize_t bytes)
 static void wait_to_send(struct exec *exec, struct sandbox *s)
 {
 	exec->owner = tenant_hold(s->owner);
-	count_waiting(exec->owner, (ssize_t)exec->len);
+	count_waiting(exec->owner, (ssize_t)exec->request.len);
 }
 
 /* Ends the interrupt of a call that is over, since it would interrupt nothing. */
@@ -106,10 +105,10 @@ static void exec_put_away(struct op *op)
 	splitter_fini(&exec->out);
 	splitter_fini(&exec->err);
 	splitter_fini(&exec->bundle);
-	if (exec->bytes)
-		count_waiting(exec->owner, -(ssize_t)exec->len);
+	if (exec->request.p)
+		count_waiting(exec->owner, -(ssize_t)exec->request.len);
 	tenant_put(exec->owner);
-	free(exec->bytes);
+	free(exec->request.p);
 	free(exec->traceparent);
 }
 
@@ -705,26 +704,30 @@ void exec_lane_accepted(struct exec_lane *lane)
 				     notify_started, exec);
 }
 
+static struct agent_bytes attach_bytes(const struct exec_lane *lane, uint64_t number, uint64_t have)
+{
+	return agent_attach_bytes(lane->context[0] ? lane->context : NULL, number, have);
+}
+
 /* Asks for the rest of the call: if the guest's agent was killed, the one that replaced it
  * ends the call and says so. */
 void exec_lane_reached(struct exec_lane *lane)
 {
 	struct exec *exec = running(lane);
-	uint8_t *bytes;
-	size_t len;
+	struct agent_bytes request = {.error = -ENOMEM};
 
 	hold(lane);
 	if (!exec)
 		return;
-	if (exec->reattached >= REATTACH_MAX ||
-	    agent_attach_bytes(lane->context[0] ? lane->context : NULL, exec->number, exec->have,
-			       &bytes, &len) < 0) {
+	if (exec->reattached < REATTACH_MAX)
+		request = attach_bytes(lane, exec->number, exec->have);
+	if (request.error < 0) {
 		fail(exec, FAIL_AGENT_LOST, BROKEN);
 		return;
 	}
 	exec->attached = true;
 	exec->reattached++;
-	agent_send(lane->guest.agent, bytes, len);
+	agent_send(lane->guest.agent, request);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
@@ -798,7 +801,7 @@ static void start_next(struct exec_lane *lane)
 
 	if (lane->context[0])
 		lane_dial(lane);
-	if (exec && !exec->bytes) {
+	if (exec && !exec->request.p) {
 		fail(exec, FAIL_NOT_FORKED, NOT_FORKED);
 		exec = first(lane);
 	}
@@ -807,9 +810,9 @@ static void start_next(struct exec_lane *lane)
 	if (!exec || !lane->guest.agent || agent_is_sending(lane->guest.agent) || !enter(lane))
 		return;
 	exec_of_service(s->service)->execs += !exec->attached;
-	agent_send(lane->guest.agent, exec->bytes, exec->len);
-	exec->bytes = NULL;
-	lane->sending_bytes = exec->len;
+	agent_send(lane->guest.agent, exec->request);
+	exec->request.p = NULL;
+	lane->sending_bytes = exec->request.len;
 	hold(lane);
 	start_limit(exec);
 	stall_begin(lane);
@@ -836,7 +839,8 @@ static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec 
 		.env = {spec->context ? NULL : s->env_list, spec->env},
 		.results = spec->results && !spec->bash,
 	};
-	int ret = agent_exec_bytes(&request, &exec->bytes, &exec->len);
+	exec->request = agent_exec_bytes(&request);
+	int ret = exec->request.error;
 
 	if (ret == -ENOMEM)
 		failure_set(f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
@@ -942,7 +946,7 @@ static void exec_hang_up(struct op *op)
 
 	if (op->failed || !lane) {
 		exec_abandon(op);
-	} else if (exec->bytes && !exec->attached) {
+	} else if (exec->request.p && !exec->attached) {
 		withdraw(exec);
 	} else {
 		exec->hang_up.due = true;
@@ -1121,11 +1125,10 @@ static int copy_point(struct exec_lane *lane, const struct exec_point *p)
 	if (ret == 0)
 		ret = splitter_copy(&exec->bundle, &p->bundle);
 	if (ret == 0 && p->at_guest)
-		ret = agent_attach_bytes(lane->context[0] ? lane->context : NULL, p->number,
-					 p->have, &exec->bytes, &exec->len);
-	if (exec->bytes)
+		exec->request = attach_bytes(lane, p->number, p->have);
+	if (exec->request.p)
 		wait_to_send(exec, s);
-	return ret;
+	return ret < 0 ? ret : exec->request.error;
 }
 
 int exec_copy(struct sandbox *s, const struct exec_point *first_point)

@@ -77,13 +77,9 @@ static void on_late(void *arg)
 static void on_reached(void *arg)
 {
 	struct interrupt *i = arg;
+	const char *context = i->context[0] ? i->context : NULL;
 
-	uint8_t *bytes = NULL;
-	size_t len = 0;
-	int encoded =
-		agent_interrupt_bytes(i->context[0] ? i->context : NULL, i->number, &bytes, &len);
-
-	if (guest_link_send(&i->guest, encoded, bytes, len))
+	if (guest_link_send(&i->guest, agent_interrupt_bytes(context, i->number)))
 		guest_link_set_deadline(&i->guest, ANSWER_TIMEOUT_MS);
 }
 

@@ -20,11 +20,11 @@ static const struct guest_op_kind end_kind = {.timeout_ms = TIMEOUT_MS, .refusal
 static const struct guest_op_kind restart_kind = {.timeout_ms = START_TIMEOUT_MS,
 						  .refusals = refusals};
 
-static int encode(struct guest_op *op, enum agent_request type, const char *context)
+static struct agent_bytes encode(enum agent_request type, const char *context)
 {
 	const struct agent_context_request request = {.type = type, .id = context};
 
-	return agent_context_bytes(&request, &op->bytes, &op->len);
+	return agent_context_bytes(&request);
 }
 
 struct op *service_context_do(struct service *c, const char *tenant, const char *id,
@@ -35,7 +35,7 @@ struct op *service_context_do(struct service *c, const char *tenant, const char 
 	struct guest_op *op =
 		guest_op_new(c, ends ? &end_kind : &restart_kind, sizeof(*op), fn, arg);
 
-	return guest_op_start(op, tenant, id, encode(op, type, context));
+	return guest_op_start(op, tenant, id, encode(type, context));
 }
 
 /* --- list ----------------------------------------------------------------------------------- */
@@ -88,14 +88,14 @@ struct op *service_context_list(struct service *c, const char *tenant, const cha
 	struct guest_op *op = guest_op_new(c, &list_kind, sizeof(struct list_op), sink->ended, arg);
 
 	list_of(op)->sink = *sink;
-	return guest_op_start(op, tenant, id, encode(op, AGENT_CONTEXT_LIST, NULL));
+	return guest_op_start(op, tenant, id, encode(AGENT_CONTEXT_LIST, NULL));
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-static int encode_end(struct guest_op *op, struct guest_op *by)
+static struct agent_bytes encode_end(struct guest_op *op)
 {
-	return encode(by, AGENT_CONTEXT_END, list_of(op)->id);
+	return encode(AGENT_CONTEXT_END, list_of(op)->id);
 }
 
 static void on_start_frame(struct guest_op *op, const struct agent_frame *frame)
@@ -119,7 +119,7 @@ static void on_start_done(struct guest_op *op)
 		guest_op_fail(op, FAIL_NO_SUCH_CONTEXT, "context %s has ended already",
 			      list_of(op)->id);
 	else
-		guest_op_next(op, encode(op, AGENT_CONTEXT_LIST, NULL));
+		guest_op_next(op, encode(AGENT_CONTEXT_LIST, NULL));
 }
 
 static const struct guest_op_kind start_kind = {
@@ -149,5 +149,5 @@ struct op *service_context_start(struct service *c, const char *tenant, const ch
 
 	o->sink = *sink;
 	random_id(o->id, sizeof(o->id), "ctx_");
-	return guest_op_start(op, tenant, id, agent_context_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_context_bytes(&request));
 }

@@ -135,11 +135,8 @@ static bool ask(struct listing *l)
 {
 	struct diff *d = l->diff;
 	const char *const paths[] = {d->paths[d->at], NULL};
-	uint8_t *bytes = NULL;
-	size_t len = 0;
-	int encoded = agent_tree_bytes(paths, &bytes, &len);
 
-	return guest_link_send(&l->guest, encoded, bytes, len);
+	return guest_link_send(&l->guest, agent_tree_bytes(paths));
 }
 
 static void next_path(struct diff *d)

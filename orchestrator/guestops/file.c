@@ -47,7 +47,7 @@ struct op *service_file_do(struct service *c, const char *tenant, const char *id
 		sized.size = data->len;
 		guest_op_set_data(op, data, &guestops_of_service(c)->file_bytes_in);
 	}
-	return guest_op_start(op, tenant, id, agent_file_bytes(&sized, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_file_bytes(&sized));
 }
 
 /* --- operations with a sink ----------------------------------------------------------------- */
@@ -181,7 +181,7 @@ struct op *service_file_stat(struct service *c, const char *tenant, const char *
 	struct guest_op *op = &o->op;
 	const struct agent_file_request request = {.type = AGENT_WALK, .path = path, .flag = link};
 
-	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request));
 }
 
 struct op *service_file_list(struct service *c, const char *tenant, const char *id,
@@ -198,13 +198,13 @@ struct op *service_file_list(struct service *c, const char *tenant, const char *
 
 	o->depth = list->depth;
 	o->limit = list->limit;
-	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request));
 }
 
 /* --- get ------------------------------------------------------------------------------------ */
 
 /* Encodes the request for the size or, once it is known, for the bytes. */
-static int encode_get(struct file_op *o)
+static struct agent_bytes encode_get(const struct file_op *o)
 {
 	const struct agent_file_request request = {
 		.type = o->asks_size ? AGENT_WALK : AGENT_GET,
@@ -213,7 +213,7 @@ static int encode_get(struct file_op *o)
 		.size = min_u64(o->range.length, INT64_MAX - min_u64(o->range.offset, INT64_MAX)),
 	};
 
-	return agent_file_bytes(&request, &o->op.bytes, &o->op.len);
+	return agent_file_bytes(&request);
 }
 
 static void note_size(struct file_op *o, uint64_t size)
@@ -312,6 +312,5 @@ struct op *service_file_pack(struct service *c, const char *tenant, const char *
 	const struct agent_file_request request = {.type = AGENT_PACK, .path = path};
 
 	o->reported = true;
-	return guest_op_start(&o->op, tenant, id,
-			      agent_file_bytes(&request, &o->op.bytes, &o->op.len));
+	return guest_op_start(&o->op, tenant, id, agent_file_bytes(&request));
 }

@@ -130,7 +130,7 @@ static void guest_op_put_away(struct op *base)
 		op->kind->fini(op);
 	if (op->owner)
 		tenant_put(op->owner);
-	free(op->bytes);
+	free(op->request.p);
 }
 
 static void guest_op_finished(struct op *base)
@@ -146,15 +146,15 @@ static void guest_op_finished(struct op *base)
 
 static const struct guest_op_kind undo_kind = {.timeout_ms = UNDO_MS, .undoes = true};
 
-/* Sends the request that `encode` writes for the operation. Sends it with a new operation, since
- * this one's connection may be closed, or carry a stream. The new operation counts against the same
- * limits: otherwise, a guest that never answers could hold any number of operations. */
-static void send_apart(struct guest_op *op, int (*encode)(struct guest_op *op, struct guest_op *by))
+/* Sends the request with a new operation, since this one's connection may be closed, or carry a
+ * stream. The new operation counts against the same limits: otherwise, a guest that never answers
+ * could hold any number of operations. */
+static void send_apart(const struct guest_op *op, struct agent_bytes request)
 {
 	struct guest_op *by = guest_op_new(op->base.service, &undo_kind, sizeof(*by), NULL, NULL);
 
 	by->listens = op->listens;
-	guest_op_start(by, op->owner->name, op->of, encode(op, by));
+	guest_op_start(by, op->owner->name, op->of, request);
 }
 
 /* Only here is it certain whether the client learns of the result: it may leave after the operation
@@ -164,7 +164,7 @@ static void guest_op_notify(struct op *base)
 	struct guest_op *op = guest_op_of(base);
 
 	if (op->made && (base->abandoned || base->failed))
-		send_apart(op, op->kind->undo);
+		send_apart(op, op->kind->undo(op));
 	if (op->kind->notify)
 		op->kind->notify(base);
 	else
@@ -191,7 +191,7 @@ static void guest_op_hang_up(struct op *base)
 
 	if (op->owner && op->kind->hang_up &&
 	    !op->unseen) /* an unseen start is undone by guest_op_abandon */
-		send_apart(op, op->kind->hang_up);
+		send_apart(op, op->kind->hang_up(op));
 	guest_op_abandon(base);
 }
 
@@ -318,16 +318,15 @@ static void note_progress(struct guest_op *op)
 
 static void send_part(struct guest_op *op, const void *part, size_t part_len)
 {
-	uint8_t *bytes;
-	size_t len;
+	const struct agent_bytes bytes = agent_data_bytes(part, part_len);
 
-	if (agent_data_bytes(part, part_len, &bytes, &len) < 0) {
+	if (bytes.error < 0) {
 		guest_op_fail(op, FAIL_NO_MEMORY, "the service has no memory for the request");
 		return;
 	}
 	if (op->count)
 		*op->count += part_len;
-	guest_link_send(&op->guest, 0, bytes, len);
+	guest_link_send(&op->guest, bytes);
 }
 
 /* Sends the next bytes of data that is complete in memory. */
@@ -432,10 +431,10 @@ static void on_lost(void *arg, enum guest_lost reason, const char *text)
 
 static void send_request(struct guest_op *op)
 {
-	uint8_t *bytes = op->bytes;
+	const struct agent_bytes request = op->request;
 
-	op->bytes = NULL;
-	guest_link_send(&op->guest, 0, bytes, op->len);
+	op->request.p = NULL;
+	guest_link_send(&op->guest, request);
 	send_data(op);
 }
 
@@ -447,9 +446,10 @@ static void on_reached(void *arg)
 static const struct guest_link_events guest_events = {on_reached, on_frame, on_lost, on_deadline,
 						      on_sent};
 
-void guest_op_next(struct guest_op *op, int encoded)
+void guest_op_next(struct guest_op *op, struct agent_bytes request)
 {
-	if (encoded < 0)
+	op->request = request;
+	if (request.error < 0)
 		guest_op_fail(op, FAIL_NO_MEMORY, "the service has no memory for the request");
 	else
 		send_request(op);
@@ -477,16 +477,16 @@ static bool has_room(const struct guest_op *op, const struct sandbox *s, struct 
 	return tenant_may_begin(s->service, what, c->operations, t->operations, ALL_OPS_MAX, f);
 }
 
-static bool is_encoded(int encoded, struct failure *f)
+static bool is_encoded(const struct agent_bytes *request, struct failure *f)
 {
-	if (encoded == -E2BIG)
+	if (request->error == -E2BIG)
 		failure_set(f, FAIL_OUT_OF_RANGE, 0,
 			    "the request is too long for the guest's agent: a path may have %u "
 			    "bytes, the whole request %u bytes and 1024 variables",
 			    AGENT_PATH_MAX, AGENT_PAYLOAD_MAX);
-	else if (encoded < 0)
+	else if (request->error < 0)
 		failure_set(f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
-	return encoded >= 0;
+	return request->error >= 0;
 }
 
 static void begin(struct guest_op *op, struct sandbox *s)
@@ -555,15 +555,17 @@ void guest_op_set_data(struct guest_op *op, const struct file_data *data, uint64
 	op->count = count;
 }
 
-struct op *guest_op_start(struct guest_op *op, const char *tenant, const char *id, int encoded)
+struct op *guest_op_start(struct guest_op *op, const char *tenant, const char *id,
+			  struct agent_bytes request)
 {
 	struct op *base = &op->base;
 	struct failure f;
 	struct sandbox *s = sandbox_find(base->service, tenant, id, &f);
 
-	if (s && op->kind->undoes && s->state == SBX_FREEZING && is_encoded(encoded, &f))
+	op->request = request;
+	if (s && op->kind->undoes && s->state == SBX_FREEZING && is_encoded(&request, &f))
 		list_add_tail(&guestops_of(s)->delayed, &base->link);
-	else if (s && sandbox_is_reached(s, &f) && is_encoded(encoded, &f) &&
+	else if (s && sandbox_is_reached(s, &f) && is_encoded(&request, &f) &&
 		 (op->kind->undoes || has_room(op, s, &f)))
 		begin(op, s);
 	else

@@ -38,10 +38,10 @@ struct guest_op_kind {
 	bool listens;
 	/* Counts as activity although it listens. */
 	bool works;
-	/* Encodes into `by` the request that removes what `op` has made. With this function, an
-	 * abandoned operation continues to its end, and then what it made is removed, unless the
-	 * client learned of it. NULL: the operation makes nothing that has to be removed. */
-	int (*undo)(struct guest_op *op, struct guest_op *by);
+	/* Returns the request that removes what `op` has made. With this function, an abandoned
+	 * operation continues to its end, and then what it made is removed, unless the client
+	 * learned of it. NULL: the operation makes nothing that has to be removed. */
+	struct agent_bytes (*undo)(struct guest_op *op);
 	/* Undoes the effect of another operation, which was counted. Starts even above the limits.
 	 * If a freeze is in progress, starts after that, if it fails. */
 	bool undoes;
@@ -51,9 +51,9 @@ struct guest_op_kind {
 	void (*done)(struct guest_op *op);
 	/* Reports the end. NULL: through the call's done_fn. */
 	void (*notify)(struct op *base);
-	/* Encodes into `by` the request that kills the program whose output `op` streams, or
-	 * returns a negative errno if there is none. NULL: the program continues. */
-	int (*hang_up)(struct guest_op *op, struct guest_op *by);
+	/* Returns the request that kills the program whose output `op` streams. NULL: the program
+	 * continues. */
+	struct agent_bytes (*hang_up)(struct guest_op *op);
 	void (*fini)(struct guest_op *op); /* frees members; may be NULL */
 };
 
@@ -63,9 +63,8 @@ struct guest_op {
 	const struct guest_op_kind *kind;
 	struct sandbox *sandbox; /* NULL once the operation is over */
 	struct guest_link
-		guest;	/* the operation fails if no data has moved by the link's deadline */
-	uint8_t *bytes; /* the request, until it is sent */
-	size_t len;
+		guest; /* the operation fails if no data has moved by the link's deadline */
+	struct agent_bytes request; /* its `p`: until it is sent */
 	const uint8_t *data;	 /* owned by the caller: follows the request in AGENT_DATA frames */
 	uint64_t data_left;	 /* AGENT_UNSIZED: until the last part */
 	service_wants_fn *wants; /* the data arrives in parts; NULL: it is at `data` */
@@ -94,10 +93,11 @@ struct guest_op *guest_op_new(struct service *c, const struct guest_op_kind *kin
 			      service_done_fn *fn, void *arg);
 /* Has the operation send this data after its request. */
 void guest_op_set_data(struct guest_op *op, const struct file_data *data, uint64_t *count);
-/* Starts the operation. `encoded` is the result of encoding the first request into op->bytes. */
-struct op *guest_op_start(struct guest_op *op, const char *tenant, const char *id, int encoded);
-/* Sends the next request on the same connection; `encoded` is as in guest_op_start. */
-void guest_op_next(struct guest_op *op, int encoded);
+/* Starts the operation with this request, whose bytes it takes. */
+struct op *guest_op_start(struct guest_op *op, const char *tenant, const char *id,
+			  struct agent_bytes request);
+/* Sends the next request, whose bytes it takes, on the same connection. */
+void guest_op_next(struct guest_op *op, struct agent_bytes request);
 /* Ends the operation after its last frame, and keeps the connection for the next one. */
 void guest_op_succeed(struct guest_op *op);
 /* Ends the operation successfully before its last frame, and closes the connection. */

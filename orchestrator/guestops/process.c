@@ -39,11 +39,6 @@ static struct program_counters *counters(const struct guest_op *op, const char *
 	return memcmp(id, TTY_PREFIX, strlen(TTY_PREFIX)) == 0 ? &c->terminals : &c->processes;
 }
 
-static int encode(struct guest_op *op, const struct agent_process_request *request)
-{
-	return agent_process_bytes(request, &op->bytes, &op->len);
-}
-
 /* --- operations without a result ------------------------------------------------------------ */
 
 static const struct guest_op_kind plain_kind = {.timeout_ms = TIMEOUT_MS, .refusals = refusals};
@@ -59,7 +54,7 @@ struct op *service_process_do(struct service *c, const char *tenant, const char 
 	struct guest_op *op =
 		guest_op_new(c, closes ? &close_kind : &plain_kind, sizeof(*op), fn, arg);
 
-	return guest_op_start(op, tenant, id, encode(op, request));
+	return guest_op_start(op, tenant, id, agent_process_bytes(request));
 }
 
 /* --- descriptions --------------------------------------------------------------------------- */
@@ -143,20 +138,20 @@ struct op *service_process_list(struct service *c, const char *tenant, const cha
 	const struct agent_process_request request = {.type = AGENT_PROC_STAT, .id = process};
 
 	snprintf(o->id, sizeof(o->id), "%s", process ? process : "");
-	return guest_op_start(
-		&o->op, tenant, id,
-		process ? encode(&o->op, &request)
-			: agent_plain_bytes(AGENT_PROC_LIST, &o->op.bytes, &o->op.len));
+	return guest_op_start(&o->op, tenant, id,
+			      process ? agent_process_bytes(&request)
+				      : agent_plain_bytes(AGENT_PROC_LIST));
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
 
 /* Encodes a start with a new id, whose prefix says whether the process has a terminal. */
-static int encode_start(struct guest_op *op, const char *tenant, const char *sandbox,
-			const struct process_spec *spec, bool follow, char id[CORE_ID_LEN + 1])
+static struct agent_bytes encode_start(struct service *c, const char *tenant, const char *sandbox,
+				       const struct process_spec *spec, bool follow,
+				       char id[CORE_ID_LEN + 1])
 {
 	struct failure ignored;
-	struct sandbox *s = sandbox_find(op->base.service, tenant, sandbox, &ignored);
+	struct sandbox *s = sandbox_find(c, tenant, sandbox, &ignored);
 	unsigned flags = (spec->tty ? AGENT_PROC_TTY : 0u) |
 			 (spec->stdin_pipe && !spec->tty ? AGENT_PROC_STDIN : 0u) |
 			 (spec->must_run ? AGENT_PROC_MUST_RUN : 0u) |
@@ -176,19 +171,19 @@ static int encode_start(struct guest_op *op, const char *tenant, const char *san
 	};
 
 	random_id(id, CORE_ID_LEN + 1, spec->tty ? TTY_PREFIX : "prc_");
-	return encode(op, &request);
+	return agent_process_bytes(&request);
 }
 
-static int encode_kill(struct guest_op *by, const char *id)
+static struct agent_bytes encode_kill(const char *id)
 {
 	const struct agent_process_request request = {.type = AGENT_PROC_KILL, .id = id};
 
-	return encode(by, &request);
+	return agent_process_bytes(&request);
 }
 
-static int undo_detached(struct guest_op *op, struct guest_op *by)
+static struct agent_bytes undo_detached(struct guest_op *op)
 {
-	return encode_kill(by, container_of(op, struct describe_op, op)->id);
+	return encode_kill(container_of(op, struct describe_op, op)->id);
 }
 
 static void on_detached_done(struct guest_op *op)
@@ -221,8 +216,7 @@ struct op *service_process_start(struct service *c, const char *tenant, const ch
 	const struct guest_op_kind *kind = spec->must_run ? &must_run_kind : &detached_kind;
 	struct describe_op *o = describe_new(c, kind, sink, arg);
 
-	return guest_op_start(&o->op, tenant, id,
-			      encode_start(&o->op, tenant, id, spec, false, o->id));
+	return guest_op_start(&o->op, tenant, id, encode_start(c, tenant, id, spec, false, o->id));
 }
 
 /* --- streams of output ---------------------------------------------------------------------- */
@@ -241,9 +235,9 @@ static struct stream_op *stream_of(struct guest_op *op)
 	return container_of(op, struct stream_op, op);
 }
 
-static int encode_kill_of_stream(struct guest_op *op, struct guest_op *by)
+static struct agent_bytes encode_kill_of_stream(struct guest_op *op)
 {
-	return encode_kill(by, stream_of(op)->id);
+	return encode_kill(stream_of(op)->id);
 }
 
 static void on_stream_begins(struct guest_op *op, const struct agent_frame *frame)
@@ -347,21 +341,21 @@ struct op *service_process_run(struct service *c, const char *tenant, const char
 			       void *arg)
 {
 	struct stream_op *o = stream_new(c, &run_kind, sink, arg);
-	struct op *base = guest_op_start(&o->op, tenant, id,
-					 encode_start(&o->op, tenant, id, spec, true, o->id));
+	struct op *base =
+		guest_op_start(&o->op, tenant, id, encode_start(c, tenant, id, spec, true, o->id));
 
 	if (o->op.sandbox)
 		guest_link_set_deadline(&o->op.guest, START_TIMEOUT_MS);
 	return base;
 }
 
-static int encode_attach(struct stream_op *o, const char *process, uint64_t place)
+static struct agent_bytes encode_attach(struct stream_op *o, const char *process, uint64_t place)
 {
 	const struct agent_process_request request = {
 		.type = AGENT_PROC_ATTACH, .id = process, .place = place};
 
 	snprintf(o->id, sizeof(o->id), "%s", process);
-	return encode(&o->op, &request);
+	return agent_process_bytes(&request);
 }
 
 struct op *service_process_attach(struct service *c, const char *tenant, const char *id,
@@ -475,7 +469,7 @@ struct op *service_process_read(struct service *c, const char *tenant, const cha
 {
 	struct guest_op *op = guest_op_new(c, &read_kind, sizeof(struct read_op), NULL, NULL);
 	struct read_op *o = container_of(stream_of(op), struct read_op, stream);
-	int encoded = encode_attach(&o->stream, process, read->place);
+	struct agent_bytes request = encode_attach(&o->stream, process, read->place);
 
 	op->base.arg = o;
 	o->stream.sink = read_sink;
@@ -486,7 +480,9 @@ struct op *service_process_read(struct service *c, const char *tenant, const cha
 	o->until_ms = loop_now_ms(c->loop) + read->timeout_ms;
 	o->limit = (struct loop_timer){.fn = on_limit, .arg = o};
 	o->data = malloc(o->max); /* its pages are allocated when they are written */
-	struct op *base = guest_op_start(op, tenant, id, o->data ? encoded : -ENOMEM);
+	if (!o->data)
+		request.error = -ENOMEM;
+	struct op *base = guest_op_start(op, tenant, id, request);
 	if (op->sandbox)
 		loop_timer_set(c->loop, &o->limit,
 			       read->timeout_ms > SILENCE_MS ? read->timeout_ms : SILENCE_MS);
@@ -502,7 +498,7 @@ struct input_op {
 	size_t left;
 };
 
-static int encode_input(struct input_op *o)
+static struct agent_bytes encode_input(struct input_op *o)
 {
 	size_t part = min_u64(o->left, AGENT_INPUT_MAX);
 	const struct agent_process_request request = {
@@ -512,7 +508,7 @@ static int encode_input(struct input_op *o)
 		o->input += part; /* it may be NULL without any input */
 	o->left -= part;
 	counters(&o->op, o->id)->bytes_in += part;
-	return encode(&o->op, &request);
+	return agent_process_bytes(&request);
 }
 
 static void on_input_done(struct guest_op *op)

@@ -57,5 +57,5 @@ struct op *service_file_watch(struct service *c, const char *tenant, const char 
 		.type = AGENT_WATCH, .path = path, .flag = recursive};
 
 	of(op)->sink = *sink;
-	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request));
 }

@@ -12,7 +12,7 @@ const struct agent_exec priming_calls[PRIMING_CALLS] = {
 	{.language = AGENT_BASH, .code = "true", .code_len = 4, .prepares = true},
 };
 
-int reseed_bytes(const char *name, bool user_generators, uint8_t **bytes, size_t *len)
+struct agent_bytes reseed_bytes(const char *name, bool user_generators)
 {
 	uint8_t entropy[AGENT_ENTROPY_LEN];
 	struct timespec now;
@@ -21,8 +21,8 @@ int reseed_bytes(const char *name, bool user_generators, uint8_t **bytes, size_t
 	random_bytes(entropy, sizeof(entropy));
 	clock_gettime(CLOCK_REALTIME, &now);
 	snprintf(host, sizeof(host), "ramet-%.8s", name);
-	int encoded = agent_reseed_bytes(entropy, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec,
-					 user_generators, host, bytes, len);
+	const struct agent_bytes request = agent_reseed_bytes(
+		entropy, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, user_generators, host);
 	explicit_bzero(entropy, sizeof(entropy));
-	return encoded;
+	return request;
 }

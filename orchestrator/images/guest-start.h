@@ -7,9 +7,8 @@
 #include "orchestrator/agent/agent.h"
 
 /* Encodes the request that makes a restored guest unique. Its host name becomes "ramet-" and the
- * first 8 characters of `name`. The caller owns `*bytes`. Returns 0 or -errno, as
- * agent_reseed_bytes. */
-int reseed_bytes(const char *name, bool user_generators, uint8_t **bytes, size_t *len);
+ * first 8 characters of `name`. */
+struct agent_bytes reseed_bytes(const char *name, bool user_generators);
 
 /* Calls whose only effect is that the guest loads and touches the code and data of a first call. */
 #define PRIMING_CALLS 2

@@ -292,12 +292,8 @@ static void hang_up(struct build *b, enum build_next next)
 
 static void call(struct build *b, enum build_step step, const struct agent_exec *exec)
 {
-	uint8_t *bytes = NULL;
-	size_t len = 0;
-	int made = agent_exec_bytes(exec, &bytes, &len);
-
 	b->step = step;
-	guest_link_send(&b->link, made, bytes, len);
+	guest_link_send(&b->link, agent_exec_bytes(exec));
 }
 
 static void prime(struct build *b)
@@ -380,16 +376,12 @@ static void on_warmup_frame(struct build *b, const struct agent_frame *frame)
 static void grow(struct build *b)
 {
 	uint64_t disk = (uint64_t)b->t->size.rootfs_gb << 30;
-	uint8_t *bytes = NULL;
-	size_t len = 0;
 
 	b->step = BUILD_GROW;
-	if (b->files->rootfs_bytes >= disk) {
+	if (b->files->rootfs_bytes >= disk)
 		warm_up(b);
-		return;
-	}
-	int made = agent_grow_bytes(disk, &bytes, &len);
-	guest_link_send(&b->link, made, bytes, len);
+	else
+		guest_link_send(&b->link, agent_grow_bytes(disk));
 }
 
 /* Fails the build with `what` and the reason that the agent gave, if any. */
@@ -473,16 +465,10 @@ static void on_lost(void *arg, enum guest_lost reason, const char *text)
 static void on_reached(void *arg)
 {
 	struct build *b = arg;
-	uint8_t *bytes = NULL;
-	size_t len = 0;
+	const struct agent_bytes request = b->step == BUILD_RESEED ? reseed_bytes("template", true)
+								   : agent_plain_bytes(AGENT_PING);
 
-	if (b->step != BUILD_RESEED) {
-		if (guest_link_send_plain(&b->link, AGENT_PING))
-			await(b);
-		return;
-	}
-	int made = reseed_bytes("template", true, &bytes, &len);
-	if (guest_link_send(&b->link, made, bytes, len))
+	if (guest_link_send(&b->link, request))
 		await(b);
 }
 

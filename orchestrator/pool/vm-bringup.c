@@ -222,9 +222,6 @@ static void note_progress(struct vm_bringup *b)
 
 static void prime(struct vm_bringup *b)
 {
-	uint8_t *bytes = NULL;
-	size_t len = 0;
-
 	if (!b->to_prime) {
 		step(b, BRINGUP_FINISH);
 		vmproc_set_priority(b->vm,
@@ -236,8 +233,7 @@ static void prime(struct vm_bringup *b)
 		return;
 	}
 	step(b, BRINGUP_PRIME);
-	int encoded = agent_exec_bytes(&priming_calls[PRIMING_CALLS - b->to_prime--], &bytes, &len);
-	guest_link_send(&b->guest, encoded, bytes, len);
+	guest_link_send(&b->guest, agent_exec_bytes(&priming_calls[PRIMING_CALLS - b->to_prime--]));
 }
 
 /* Returns true when the disk is larger than the template's. A fork's disk has its image's size. */
@@ -249,16 +245,12 @@ static bool wants_to_grow(const struct vm_bringup *b)
 
 static void grow(struct vm_bringup *b)
 {
-	uint8_t *bytes = NULL;
-	size_t len = 0;
-
 	if (!wants_to_grow(b)) {
 		prime(b);
 		return;
 	}
 	step(b, BRINGUP_GROW);
-	int encoded = agent_grow_bytes((uint64_t)b->spec.size.rootfs_gb << 30, &bytes, &len);
-	guest_link_send(&b->guest, encoded, bytes, len);
+	guest_link_send(&b->guest, agent_grow_bytes((uint64_t)b->spec.size.rootfs_gb << 30));
 }
 
 static void on_frame(void *arg, const struct agent_frame *frame)
@@ -289,14 +281,11 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 static void on_reached(void *arg)
 {
 	struct vm_bringup *b = arg;
-	uint8_t *bytes = NULL;
-	size_t len = 0;
 
-	int encoded =
-		reseed_bytes(b->id + 4, b->spec.template || b->spec.user_generators, &bytes, &len);
 	step(b, BRINGUP_RESEED);
 	watch_progress(b);
-	guest_link_send(&b->guest, encoded, bytes, len);
+	guest_link_send(&b->guest,
+			reseed_bytes(b->id + 4, b->spec.template || b->spec.user_generators));
 }
 
 static void on_lost(void *arg, enum guest_lost reason, const char *text)

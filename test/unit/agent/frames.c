@@ -32,13 +32,21 @@ static struct frame one(uint8_t *bytes, size_t len)
 	return (struct frame){.type = bytes[4], .payload = bytes + AGENT_HEADER_SIZE, .len = size};
 }
 
+/* Returns the request's error. */
+static int take(struct agent_bytes request, uint8_t **bytes, size_t *len)
+{
+	*bytes = request.p;
+	*len = request.len;
+	return request.error;
+}
+
 static void ask_file(const struct agent_file_request *r, struct file_request *out)
 {
 	struct err e = {0};
 	uint8_t *bytes;
 	size_t len;
 
-	assert_int_equal(agent_file_bytes(r, &bytes, &len), 0);
+	assert_int_equal(take(agent_file_bytes(r), &bytes, &len), 0);
 	struct frame f = one(bytes, len);
 	assert_int_equal(f.type, r->type);
 	if (file_request_parse(&f, out, &e) < 0)
@@ -100,7 +108,7 @@ static void longest_path_is_encoded(void **state)
 	memset(path, 'a', sizeof(path));
 	path[0] = '/';
 	path[AGENT_PATH_MAX + 1] = '\0';
-	assert_int_equal(agent_file_bytes(&a, &bytes, &len), -E2BIG);
+	assert_int_equal(take(agent_file_bytes(&a), &bytes, &len), -E2BIG);
 	path[AGENT_PATH_MAX] = '\0';
 	ask_file(&a, &r);
 	assert_int_equal(strlen(r.path), AGENT_PATH_MAX);
@@ -115,7 +123,7 @@ static void longest_name_in_a_list_is_encoded(void **state)
 	size_t len;
 
 	memset(name, 'a', AGENT_NAME_MAX + 1);
-	assert_int_equal(agent_file_bytes(&a, &bytes, &len), -E2BIG);
+	assert_int_equal(take(agent_file_bytes(&a), &bytes, &len), -E2BIG);
 	name[AGENT_NAME_MAX] = '\0';
 	ask_file(&a, &r);
 	assert_int_equal(strlen(r.after), AGENT_NAME_MAX);
@@ -127,7 +135,7 @@ static void ask_process(const struct agent_process_request *a, struct process_re
 	uint8_t *bytes;
 	size_t len;
 
-	assert_int_equal(agent_process_bytes(a, &bytes, &len), 0);
+	assert_int_equal(take(agent_process_bytes(a), &bytes, &len), 0);
 	struct frame f = one(bytes, len);
 	if (process_request_parse(&f, out, &e) < 0)
 		fail_msg("request of type %d: %s", a->type, e.text);
@@ -206,7 +214,7 @@ static void start_over_a_frame_is_refused(void **state)
 	size_t len;
 
 	memset(arg, 'a', AGENT_PAYLOAD_MAX - fields + 1);
-	assert_int_equal(agent_process_bytes(&a, &bytes, &len), -E2BIG);
+	assert_int_equal(take(agent_process_bytes(&a), &bytes, &len), -E2BIG);
 	arg[AGENT_PAYLOAD_MAX - fields] = '\0';
 	ask_process(&a, &r);
 	free(arg);
@@ -231,8 +239,8 @@ static void too_many_variables_are_refused(void **state)
 	ask_process(&a, &r);
 	assert_int_equal(r.env, 1024);
 	env[1][424] = "A=1";
-	assert_int_equal(agent_process_bytes(&a, &bytes, &len), -E2BIG);
-	assert_int_equal(agent_exec_bytes(&exec, &bytes, &len), -E2BIG);
+	assert_int_equal(take(agent_process_bytes(&a), &bytes, &len), -E2BIG);
+	assert_int_equal(take(agent_exec_bytes(&exec), &bytes, &len), -E2BIG);
 }
 
 static void data_is_split_into_frames(void **state)
@@ -245,7 +253,7 @@ static void data_is_split_into_frames(void **state)
 
 		for (size_t j = 0; j < sizes[i]; j++)
 			data[j] = (uint8_t)(j * 3);
-		assert_int_equal(agent_data_bytes(data, sizes[i], &bytes, &len), 0);
+		assert_int_equal(take(agent_data_bytes(data, sizes[i]), &bytes, &len), 0);
 		while (at < len) {
 			struct wire w = wire_from(bytes + at, len - at);
 			uint32_t size = wire_get_u32(&w);
@@ -431,7 +439,7 @@ static void flags_of_a_call_are_sent(void **state)
 		uint8_t *bytes;
 		size_t len;
 
-		assert_int_equal(agent_exec_bytes(&exec, &bytes, &len), 0);
+		assert_int_equal(take(agent_exec_bytes(&exec), &bytes, &len), 0);
 		assert_int_equal(bytes[AGENT_HEADER_SIZE + 1], i);
 		free(bytes);
 	}
@@ -553,7 +561,7 @@ static void context_requests_are_encoded(void **state)
 	size_t len;
 
 	for (size_t i = 0; i < ARRAY_LEN(asks); i++) {
-		assert_int_equal(agent_context_bytes(&asks[i], &bytes, &len), 0);
+		assert_int_equal(take(agent_context_bytes(&asks[i]), &bytes, &len), 0);
 		ask_context(bytes, len, &r);
 		assert_int_equal(r.type, asks[i].type);
 		assert_string_equal(r.id, asks[i].id ? asks[i].id : "");
@@ -580,26 +588,26 @@ static void requests_in_contexts_are_encoded(void **state)
 	uint64_t call;
 	size_t len;
 
-	assert_int_equal(agent_exec_bytes(&exec, &bytes, &len), 0);
+	assert_int_equal(take(agent_exec_bytes(&exec), &bytes, &len), 0);
 	assert_memory_equal(bytes + len - 3, "pwd", 3);
 	ask_context(bytes, len - 3 - AGENT_HEADER_SIZE, &r);
 	assert_int_equal(r.inner.type, AGENT_EXEC);
 	assert_int_equal(exec_parse(&r.inner, &x, &e), 0);
 	assert_true(x.timeout_ms == 5 && x.call == 6 && x.code_len == 3);
 	free(bytes);
-	assert_int_equal(agent_attach_bytes(CTX, 7, 8, &bytes, &len), 0);
+	assert_int_equal(take(agent_attach_bytes(CTX, 7, 8), &bytes, &len), 0);
 	ask_context(bytes, len, &r);
 	assert_int_equal(r.inner.type, AGENT_ATTACH);
 	assert_int_equal(attach_parse(&r.inner, &a, &e), 0);
 	assert_true(a.call == 7 && a.have == 8);
 	free(bytes);
-	assert_int_equal(agent_interrupt_bytes(CTX, 9, &bytes, &len), 0);
+	assert_int_equal(take(agent_interrupt_bytes(CTX, 9), &bytes, &len), 0);
 	ask_context(bytes, len, &r);
 	assert_int_equal(r.inner.type, AGENT_INTERRUPT);
 	assert_int_equal(interrupt_parse(&r.inner, &call, &e), 0);
 	assert_int_equal(call, 9);
 	free(bytes);
-	assert_int_equal(agent_interrupt_bytes(NULL, 0, &bytes, &len), 0);
+	assert_int_equal(take(agent_interrupt_bytes(NULL, 0), &bytes, &len), 0);
 	assert_int_equal(bytes[4], AGENT_INTERRUPT);
 	assert_int_equal(len, AGENT_HEADER_SIZE + 8);
 	free(bytes);

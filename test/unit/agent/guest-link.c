@@ -233,7 +233,7 @@ static void closed_connection_is_reported_lost(void **state)
 static void failed_encoding_is_reported_at_once(void **state)
 {
 	connect_link();
-	assert_false(guest_link_send(t.link, -ENOMEM, NULL, 0));
+	assert_false(guest_link_send(t.link, (struct agent_bytes){.error = -ENOMEM}));
 	assert_string_equal(t.heard, "rm");
 }
 
@@ -351,7 +351,7 @@ static void link_can_be_freed_when_encoding_fails(void **state)
 {
 	connect_link();
 	t.frees_at = NO_MEMORY;
-	assert_false(guest_link_send(t.link, -ENOMEM, NULL, 0));
+	assert_false(guest_link_send(t.link, (struct agent_bytes){.error = -ENOMEM}));
 	assert_null(t.link);
 	expect_silence();
 }

@@ -168,8 +168,6 @@ static void test_call_of_a_killed_service_is_at_the_guest(void **state)
 	struct world *w = *state;
 	struct run runs[3] = {0};
 	struct exec_point point;
-	uint8_t *bytes = NULL;
-	size_t len = 0;
 	struct made m;
 
 	world_create(w, &m, NULL);
@@ -179,8 +177,7 @@ static void test_call_of_a_killed_service_is_at_the_guest(void **state)
 	struct sandbox *s = sandbox_of(w, m.view.id);
 	world_until(w, is_connected, s);
 	struct agent *agent = exec_of(s)->main.guest.agent;
-	assert_int_equal(agent_attach_bytes(NULL, 1, 0, &bytes, &len), 0);
-	agent_send(agent, bytes, len);
+	agent_send(agent, agent_attach_bytes(NULL, 1, 0));
 	assert_true(agent_is_sending(agent));
 	assert_int_equal(exec_note(s, &point), 0);
 	for (struct exec_point *p = &point; p; p = p->next)
