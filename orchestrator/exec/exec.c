@@ -996,10 +996,8 @@ struct op *service_exec(struct service *c, const char *tenant, const char *id,
 	random_bytes(&exec->number, sizeof(exec->number));
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	struct exec_lane *lane = s ? lane_of(s, spec->context, &f) : NULL;
-	if (!lane || !may_wait(lane, spec, &f) || !encode(exec, s, spec, &f)) {
-		op_finish(&exec->op, &f);
-		return &exec->op;
-	}
+	if (!lane || !may_wait(lane, spec, &f) || !encode(exec, s, spec, &f))
+		return op_finish(&exec->op, &f);
 	wait_to_send(exec, s);
 	join(exec, lane);
 	if (spec->traceparent)

@@ -100,10 +100,8 @@ struct op *service_follow(struct service *c, const char *tenant, const char *id,
 	f->op.done_fn = sink->ended;
 	f->since = since;
 	struct sandbox *s = sandbox_find(c, tenant, id, &failure);
-	if (!s || !may_follow(s, &failure)) {
-		op_finish(&f->op, &failure);
-		return &f->op;
-	}
+	if (!s || !may_follow(s, &failure))
+		return op_finish(&f->op, &failure);
 	f->sandbox = s;
 	list_add_tail(&exec_of(s)->follows, &f->op.link);
 	deferred_run(&c->deferred, &f->op.deferred, send_news, &f->op);

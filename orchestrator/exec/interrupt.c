@@ -141,9 +141,8 @@ struct op *service_interrupt(struct service *c, const char *tenant, const char *
 			    "%d interrupts are pending for this sandbox already", PENDING_MAX);
 		s = NULL;
 	}
-	if (s)
-		begin(op, s, context);
-	else
-		op_finish(op, &f);
+	if (!s)
+		return op_finish(op, &f);
+	begin(op, s, context);
 	return op;
 }

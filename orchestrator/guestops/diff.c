@@ -277,9 +277,8 @@ struct op *service_diff(struct service *c, const char *tenant, const char *id, c
 	s[0] = sandbox_find_reached(c, tenant, id, &f);
 	if (s[0])
 		s[1] = sandbox_find_reached(c, tenant, other, &f);
-	if (s[1] && has_room(c, tenant, &f))
-		start(d, s, paths);
-	else
-		op_finish(&d->base, &f);
+	if (!s[1] || !has_room(c, tenant, &f))
+		return op_finish(&d->base, &f);
+	start(d, s, paths);
 	return &d->base;
 }

@@ -282,12 +282,10 @@ struct op *service_merge_files(struct service *c, const char *tenant, const char
 	for (unsigned i = 0; i < DIFF_PATHS_MAX && merge->paths[i]; i++)
 		m->paths[i] = guest_path_clean(merge->paths[i]);
 	const struct sandbox *parent = sandbox_find_reached(c, tenant, id, &f);
-	if (parent && may_merge(m, parent, &f) && has_room(c, tenant, &f)) {
-		list_add_tail(&guestops_of_service(c)->merges, &m->base.link);
-		compare_next(m);
-	} else {
-		op_finish(&m->base, &f);
-	}
+	if (!parent || !may_merge(m, parent, &f) || !has_room(c, tenant, &f))
+		return op_finish(&m->base, &f);
+	list_add_tail(&guestops_of_service(c)->merges, &m->base.link);
+	compare_next(m);
 	return &m->base;
 }
 
@@ -341,10 +339,9 @@ struct op *service_text_diff(struct service *c, const char *tenant, const char *
 	note_id(m, 1, other);
 	const struct sandbox *one = sandbox_find(c, tenant, id, &f);
 	const struct sandbox *two = one ? sandbox_find(c, tenant, other, &f) : NULL;
-	if (two && sandbox_is_reached(one, &f) && sandbox_is_reached(two, &f) &&
-	    has_room(c, tenant, &f))
-		begin_text(m, path);
-	else
-		op_finish(&m->base, &f);
+	if (!two || !sandbox_is_reached(one, &f) || !sandbox_is_reached(two, &f) ||
+	    !has_room(c, tenant, &f))
+		return op_finish(&m->base, &f);
+	begin_text(m, path);
 	return &m->base;
 }

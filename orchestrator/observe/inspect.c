@@ -399,8 +399,7 @@ struct op *service_inspect(struct service *c, const char *name, service_inspect_
 		"there is no sandbox %.60s and no VM in a slot of that number: `rametctl ls` lists "
 		"the sandboxes",
 		name);
-	op_finish(base, &f);
-	return base;
+	return op_finish(base, &f);
 }
 
 /* --- the log -------------------------------------------------------------------------------- */

@@ -233,18 +233,15 @@ struct op *service_usage(struct service *c, const char *tenant, const char *id,
 	usage_op_of(op)->fn = fn;
 	usage_op_of(op)->query = *query;
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
-	if (!s) {
-		op_finish(op, &f);
-		return op;
-	}
+	if (!s)
+		return op_finish(op, &f);
 	measure(usage_of(s));
 	if (usage_of(s)->measuring) {
 		list_add_tail(&usage_of(s)->calls, &op->link);
 		return op;
 	}
 	failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
-	op_finish(op, &f);
-	return op;
+	return op_finish(op, &f);
 }
 
 /* --- hooks ----------------------------------------------------------------------------------- */

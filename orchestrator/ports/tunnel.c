@@ -595,9 +595,8 @@ struct op *service_port_connect(struct service *c, const char *tenant, const cha
 	t->pull = (struct loop_timer){.fn = pull, .arg = t};
 	call_of(op)->tunnel = t;
 	s = sandbox_find_reached(c, tenant, id, &f);
-	if (s && has_room(s, &f) && visitor_has_room(t, s, &f))
-		begin(t, s);
-	else
-		op_finish(op, &f);
+	if (!s || !has_room(s, &f) || !visitor_has_room(t, s, &f))
+		return op_finish(op, &f);
+	begin(t, s);
 	return op;
 }

@@ -442,8 +442,7 @@ struct op *service_create(struct service *c, const char *tenant, const struct sa
 	create->fn = fn;
 	if (!check(c, tenant, spec, &f)) {
 		count_failure(c, &f);
-		op_finish(&create->op, &f);
-		return &create->op;
+		return op_finish(&create->op, &f);
 	}
 	create->asked = spec->config;
 	create->limited = spec->tree != NULL;

@@ -106,7 +106,7 @@ static void notify(void *arg)
 	op_free(op);
 }
 
-void op_finish(struct op *op, const struct failure *f)
+struct op *op_finish(struct op *op, const struct failure *f)
 {
 	struct service *c = op->service;
 
@@ -124,6 +124,7 @@ void op_finish(struct op *op, const struct failure *f)
 	if (op->ops->makes_sandboxes)
 		pool_check(c->pool);
 	deferred_run(&c->deferred, &op->deferred, notify, op);
+	return op;
 }
 
 void ops_free(struct list *ops)

@@ -72,8 +72,9 @@ void op_notify_done(struct op *op);
 void op_expect(struct op *op, struct tenant *t, unsigned n, const struct size *each);
 void op_promise(struct op *op, unsigned n, const struct size *each);
 void op_expects_none(struct op *op);
-/* Ends the operation with `f` (NULL: success), and reports the end on the loop's next turn. */
-void op_finish(struct op *op, const struct failure *f);
+/* Ends the operation with `f` (NULL: success), and reports the end on the loop's next turn. Returns
+ * the operation. */
+struct op *op_finish(struct op *op, const struct failure *f);
 /* Calls op_finish for each operation of a list. */
 void ops_finish(struct list *ops, const struct failure *f);
 /* Fills in the catalogue row that records the operation's key with what it made. Returns `out`,

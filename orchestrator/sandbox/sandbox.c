@@ -550,14 +550,12 @@ struct op *service_delete(struct service *c, const char *tenant, const char *id,
 	if (!s) {
 		/* A merged sandbox lives on under another id. Deleting the old id succeeds, so that
 		 * its owner can release it. */
-		op_finish(op, f.code == FAIL_MERGED ? NULL : &f);
-		return op;
+		return op_finish(op, f.code == FAIL_MERGED ? NULL : &f);
 	}
 	life_note(s, (struct audit_event){.name = "sandbox.deleted", .text = deleted});
 	if (store_sandbox_forget(c->store, s->id, &e) < 0) {
 		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
-		op_finish(op, &f);
-		return op;
+		return op_finish(op, &f);
 	}
 	s->off_catalogue = true;
 	list_add_tail(&s->deletes, &op->link);

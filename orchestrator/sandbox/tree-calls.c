@@ -141,10 +141,8 @@ struct op *service_tree_delete(struct service *c, const char *tenant, const char
 
 	d->op.done_fn = fn;
 	scoped_free struct sandbox **all = doomed(c, tenant, id, &n, &f);
-	if (!n) {
-		op_finish(&d->op, all ? NULL : &f);
-		return &d->op;
-	}
+	if (!n)
+		return op_finish(&d->op, all ? NULL : &f);
 	d->left = n;
 	list_add_tail(&c->waits, &d->op.link);
 	/* Each end is reported on a later turn, so all of `all` are valid here. */

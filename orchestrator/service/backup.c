@@ -145,8 +145,7 @@ struct op *service_backup(struct service *c, service_backup_fn *fn, void *arg)
 	list_add_tail(&c->waits, &op->link);
 	if (upkeep_of(c)->backup) {
 		failure_set(&f, FAIL_IN_USE, 5, "another backup is under way");
-		op_finish(op, &f);
-		return op;
+		return op_finish(op, &f);
 	}
 	struct backup *b = must_alloc(sizeof(*b));
 	b->service = c;

@@ -282,10 +282,8 @@ struct op *service_checkpoint_look(struct service *c, const char *tenant, const 
 	struct failure f;
 
 	look->fn = fn;
-	if (!find(c, tenant, id, &f)) {
-		op_finish(&look->op, &f);
-		return &look->op;
-	}
+	if (!find(c, tenant, id, &f))
+		return op_finish(&look->op, &f);
 	struct look *at = must_alloc(sizeof(*at));
 	*at = (struct look){0};
 	snprintf(look->id, sizeof(look->id), "%s", id);
@@ -394,9 +392,7 @@ struct op *service_checkpoint_delete(struct service *c, const char *tenant, cons
 		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
 		p = NULL;
 	}
-	if (!p)
-		op_finish(op, &f);
-	return op;
+	return p ? op : op_finish(op, &f);
 }
 
 /* --- retention ------------------------------------------------------------------------------ */

@@ -602,6 +602,5 @@ struct op *service_freeze(struct service *c, const char *tenant, const char *id,
 		freeze_start(s, op);
 		return op;
 	}
-	op_finish(op, &f);
-	return op;
+	return op_finish(op, &f);
 }

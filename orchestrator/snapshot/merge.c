@@ -221,10 +221,8 @@ struct op *service_merge(struct service *c, const char *tenant, const char *pare
 	struct failure f;
 
 	op->done_fn = fn;
-	if (!try_merge(c, tenant, parent, winner, &f)) {
-		op_finish(op, &f);
-		return op;
-	}
+	if (!try_merge(c, tenant, parent, winner, &f))
+		return op_finish(op, &f);
 	struct sandbox *s = sandbox_living(c, tenant, parent);
 	if (s->config.egress) {
 		op_finish(op, NULL);

@@ -312,8 +312,7 @@ struct op *service_space_resume(struct service *c, const char *tenant, const cha
 			(struct tree_claim){.tree = p->tree, .n = 1, .mib = p->config.size.ram_mib};
 	if (!p || !check(c, p, how, &f) || !tree_claim(&r->claim, &f)) {
 		snapshots_of_service(c)->resume_failures++;
-		op_finish(&r->op, &f);
-		return &r->op;
+		return op_finish(&r->op, &f);
 	}
 	r->space = p;
 	r->config = p->config;

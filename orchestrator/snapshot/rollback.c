@@ -83,8 +83,7 @@ struct op *rollback_refuse(struct service *c, const struct failure *f, service_r
 	struct rollback *r = rollback_of(op_new(c, &rollback_ops, arg));
 
 	r->fn = fn;
-	op_finish(&r->op, f);
-	return &r->op;
+	return op_finish(&r->op, f);
 }
 
 struct op *service_rollback(struct service *c, const char *tenant, const char *id,

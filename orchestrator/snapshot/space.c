@@ -345,10 +345,9 @@ struct op *service_space_delete(struct service *c, const char *tenant, const cha
 		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
 		p = NULL;
 	}
-	if (p)
-		space_drop(p, op);
-	else
-		op_finish(op, &f);
+	if (!p)
+		return op_finish(op, &f);
+	space_drop(p, op);
 	return op;
 }
 
