@@ -46,28 +46,18 @@ struct exec {
 	struct exec_lane *lane;	    /* valid while the call is in its queue */
 	struct tenant *owner;	    /* charged for `request`; NULL: none is */
 	struct agent_bytes request; /* its `p`: until it is sent */
+	struct exec_point point;    /* without `context`, `running`, `at_guest` and `hung_up` */
 	bool started, paused;
-	struct splitter out, err;
-	bool results;		 /* its client takes results; if not, they are dropped */
-	struct splitter bundle;	 /* holds the result that is arriving */
 	const char *bundle_lost; /* why a result is dropped; NULL: none is */
 	enum event_type type;	 /* type of the event that the splitter is emitting */
-	uint32_t timeout_ms;
 	struct loop_timer limit;
-	char *traceparent;
 	struct event error; /* the failure as an event; also in the replay if the call was queued */
-	uint64_t number;    /* random; identifies the call to the guest */
-	uint64_t have;	    /* bytes of output received */
 	/* The call began in the guest that this guest is a copy of, or under a previous instance of
 	 * the service. */
 	bool attached;
-	bool inherited;	     /* the call began under a previous instance */
 	unsigned reattached; /* times that its connection broke and its rest was asked for again */
 	bool cut;	     /* the splitter emitted an event for the current frame */
 	struct exec_hang_up hang_up;
-	uint64_t limit_ms; /* deadline, ms on the boot-time clock; 0: none */
-	int64_t began_ms;  /* since the epoch; 0: not yet, or not known */
-	char text[HISTORY_TEXT_MAX + 1];
 };
 
 static struct exec *exec_of_op(const struct op *op)
@@ -102,14 +92,11 @@ static void exec_put_away(struct op *op)
 
 	loop_timer_clear(op->service->loop, &exec->limit);
 	drop_interrupt(exec);
-	splitter_fini(&exec->out);
-	splitter_fini(&exec->err);
-	splitter_fini(&exec->bundle);
+	exec_point_fini(&exec->point);
 	if (exec->request.p)
 		count_waiting(exec->owner, -(ssize_t)exec->request.len);
 	tenant_put(exec->owner);
 	free(exec->request.p);
-	free(exec->traceparent);
 }
 
 static struct exec *first(const struct exec_lane *lane)
@@ -172,21 +159,11 @@ static struct exec_point point_of(const struct exec_lane *lane)
 	const struct exec *exec = first(lane);
 	struct exec_point p = {0};
 
+	if (exec && (exec_lane_runs(lane) || exec->attached)) {
+		p = exec->point;
+		p.running = true;
+	}
 	memcpy(p.context, lane->context, sizeof(p.context));
-	if (!exec || (!exec_lane_runs(lane) && !exec->attached))
-		return p;
-	p.running = true;
-	p.number = exec->number;
-	p.have = exec->have;
-	p.results = exec->results;
-	p.timeout_ms = exec->timeout_ms;
-	p.limit_ms = exec->limit_ms;
-	p.out = exec->out;
-	p.err = exec->err;
-	p.bundle = exec->bundle;
-	p.traceparent = exec->traceparent;
-	p.began_ms = exec->began_ms;
-	memcpy(p.text, exec->text, sizeof(p.text));
 	return p;
 }
 
@@ -264,7 +241,7 @@ static enum history_result result_of(const struct exec *exec, const struct event
 static bool is_end(const struct exec *exec, const struct event *ev)
 {
 	if (ev->type == EVENT_ERROR)
-		return (exec->began_ms || exec->attached) &&
+		return (exec->point.began_ms || exec->attached) &&
 		       exec->op.failure.code != FAIL_NOT_FORKED;
 	return ev->type == EVENT_EXIT;
 }
@@ -273,11 +250,11 @@ static void note_end(const struct exec *exec, const struct event *ev)
 {
 	struct history_entry e = {.kind = HISTORY_CALL,
 				  .at_ms = ev->ts_ms,
-				  .began_ms = exec->began_ms,
+				  .began_ms = exec->point.began_ms,
 				  .seq = ev->seq,
 				  .result = (uint8_t)result_of(exec, ev)};
 
-	memcpy(e.text, exec->text, sizeof(e.text));
+	memcpy(e.text, exec->point.text, sizeof(e.text));
 	add_to_history(exec->lane->sandbox, &e);
 }
 
@@ -320,8 +297,8 @@ static void record(struct exec *exec, struct event *ev)
 	ev->seq = next_seq(s);
 	ev->ts_ms = realtime_ms();
 	ev->context = lane->context[0] ? lane->context : NULL;
-	replay_add(&exec_of(s)->replay, ev, exec->traceparent);
-	journal_event(exec_of(s)->journal, ev, exec->traceparent);
+	replay_add(&exec_of(s)->replay, ev, exec->point.traceparent);
+	journal_event(exec_of(s)->journal, ev, exec->point.traceparent);
 	if (is_end(exec, ev))
 		note_end(exec, ev);
 	follow_news(s);
@@ -371,15 +348,15 @@ static void on_chunk(void *arg, const uint8_t *data, size_t len, bool partial)
 static void note_output(struct exec *exec, const struct splitter *s, size_t held_before)
 {
 	struct journal *j = journal_of(exec->lane);
-	enum event_type what = s == &exec->out	 ? EVENT_STDOUT
-			       : s == &exec->err ? EVENT_STDERR
-						 : EVENT_RESULT;
+	enum event_type what = s == &exec->point.out   ? EVENT_STDOUT
+			       : s == &exec->point.err ? EVENT_STDERR
+						       : EVENT_RESULT;
 
 	if (exec->cut && (s->len || held_before))
 		journal_held(j, what, true, s->held, s->len);
 	else if (!exec->cut && s->len > held_before)
 		journal_held(j, what, false, s->held + held_before, s->len - held_before);
-	journal_have(j, exec->have);
+	journal_have(j, exec->point.have);
 	exec_keep(exec->lane->sandbox);
 }
 
@@ -395,7 +372,7 @@ static size_t held_by_contexts(const struct exec_lane *lane)
 		const struct exec *exec = running(container_of(pos, struct exec_lane, link));
 
 		if (exec)
-			held += exec->out.len + exec->err.len + exec->bundle.len;
+			held += exec->point.out.len + exec->point.err.len + exec->point.bundle.len;
 	}
 	return held;
 }
@@ -403,10 +380,10 @@ static size_t held_by_contexts(const struct exec_lane *lane)
 static void on_output(struct exec *exec, const struct agent_frame *frame)
 {
 	bool is_err = frame->type == AGENT_STDERR;
-	struct splitter *s = is_err ? &exec->err : &exec->out;
+	struct splitter *s = is_err ? &exec->point.err : &exec->point.out;
 	size_t held = s->len;
 
-	exec->have += frame->len;
+	exec->point.have += frame->len;
 	exec->type = is_err ? EVENT_STDERR : EVENT_STDOUT;
 	exec->cut = false;
 	s->tight =
@@ -423,14 +400,14 @@ static void on_output(struct exec *exec, const struct agent_frame *frame)
 /* Drops the bundle, in the journal too. */
 static void lose_bundle(struct exec *exec, const char *reason)
 {
-	splitter_fini(&exec->bundle);
+	splitter_fini(&exec->point.bundle);
 	exec->bundle_lost = reason;
 	exec_keep_all(exec->lane->sandbox, REPLAY_BYTES_MAX);
 }
 
 static void hold_bundle(struct exec *exec, const struct agent_frame *frame)
 {
-	struct splitter *s = &exec->bundle;
+	struct splitter *s = &exec->point.bundle;
 
 	if (s->len + frame->len > AGENT_BUNDLE_MAX)
 		lose_bundle(exec, RESULT_TOO_LARGE);
@@ -441,13 +418,13 @@ static void hold_bundle(struct exec *exec, const struct agent_frame *frame)
 
 static void on_bundle(struct exec *exec, const struct agent_frame *frame)
 {
-	size_t held = exec->bundle.len;
+	size_t held = exec->point.bundle.len;
 
-	exec->have += frame->len;
+	exec->point.have += frame->len;
 	exec->cut = false;
-	if (exec->results && !exec->bundle_lost)
+	if (exec->point.results && !exec->bundle_lost)
 		hold_bundle(exec, frame);
-	note_output(exec, &exec->bundle, held);
+	note_output(exec, &exec->point.bundle, held);
 }
 
 static void emit_bundle(struct exec *exec, const struct agent_frame *frame)
@@ -456,8 +433,8 @@ static void emit_bundle(struct exec *exec, const struct agent_frame *frame)
 	struct event ev = {.type = frame->type == AGENT_FAULT ? EVENT_FAULT : EVENT_RESULT,
 			   .main = frame->type == AGENT_RESULT &&
 				   frame->data[0] == AGENT_RESULT_MAIN,
-			   .data = exec->bundle.held,
-			   .len = exec->bundle.len};
+			   .data = exec->point.bundle.held,
+			   .len = exec->point.bundle.len};
 
 	if (!exec->bundle_lost && !bundle_is_sound(ev.data, ev.len))
 		exec->bundle_lost = RESULT_UNSOUND;
@@ -472,23 +449,23 @@ static void emit_bundle(struct exec *exec, const struct agent_frame *frame)
 static void on_bundle_end(struct exec *exec, const struct agent_frame *frame)
 {
 	bool dropped = frame->type == AGENT_RESULT && frame->data[0] == AGENT_RESULT_DROPPED;
-	size_t held = exec->bundle.len;
+	size_t held = exec->point.bundle.len;
 
-	exec->have += frame->len;
-	if (exec->results && !dropped)
+	exec->point.have += frame->len;
+	if (exec->point.results && !dropped)
 		emit_bundle(exec, frame);
-	splitter_fini(&exec->bundle);
+	splitter_fini(&exec->point.bundle);
 	exec->bundle_lost = NULL;
 	exec->cut = true;
 	if (!exec->op.failed)
-		note_output(exec, &exec->bundle, held);
+		note_output(exec, &exec->point.bundle, held);
 }
 
 /* --- unfinished lines ----------------------------------------------------------------------- */
 
 static void cut_line(struct exec *exec, bool is_err)
 {
-	struct splitter *s = is_err ? &exec->err : &exec->out;
+	struct splitter *s = is_err ? &exec->point.err : &exec->point.out;
 	size_t held = s->len;
 
 	if (held <= LINE_TIGHT_BYTES || exec->op.failed)
@@ -502,7 +479,7 @@ static void cut_line(struct exec *exec, bool is_err)
 
 static void cut_bundle(struct exec *exec)
 {
-	if (exec->bundle.len > LINE_TIGHT_BYTES)
+	if (exec->point.bundle.len > LINE_TIGHT_BYTES)
 		lose_bundle(exec, RESULT_NO_MEMORY);
 }
 
@@ -510,8 +487,9 @@ static bool has_long_line(const struct exec_lane *lane)
 {
 	const struct exec *exec = running(lane);
 
-	return exec && (exec->out.len > LINE_TIGHT_BYTES || exec->err.len > LINE_TIGHT_BYTES ||
-			exec->bundle.len > LINE_TIGHT_BYTES);
+	return exec &&
+	       (exec->point.out.len > LINE_TIGHT_BYTES || exec->point.err.len > LINE_TIGHT_BYTES ||
+		exec->point.bundle.len > LINE_TIGHT_BYTES);
 }
 
 bool exec_has_long_line(struct sandbox *s)
@@ -533,10 +511,10 @@ void exec_cut_lines(struct sandbox *s)
 		return;
 	struct exec *exec = running(lane);
 	/* Only one: the reader of its event may end the sandbox. */
-	if (exec->bundle.len > LINE_TIGHT_BYTES)
+	if (exec->point.bundle.len > LINE_TIGHT_BYTES)
 		cut_bundle(exec);
 	else
-		cut_line(exec, exec->out.len <= LINE_TIGHT_BYTES);
+		cut_line(exec, exec->point.out.len <= LINE_TIGHT_BYTES);
 }
 
 size_t exec_lines(struct sandbox *s)
@@ -547,7 +525,7 @@ size_t exec_lines(struct sandbox *s)
 		const struct exec *exec = running(lane);
 
 		if (exec)
-			held += exec->out.len + exec->err.len;
+			held += exec->point.out.len + exec->point.err.len;
 	}
 	return held;
 }
@@ -562,7 +540,7 @@ bool exec_cut_longest(struct sandbox *s)
 		struct exec *exec = running(lane);
 
 		for (int err = 0; exec && err < 2; err++) {
-			const size_t len = err ? exec->err.len : exec->out.len;
+			const size_t len = err ? exec->point.err.len : exec->point.out.len;
 
 			if (len <= most)
 				continue;
@@ -582,11 +560,11 @@ static void on_exit_code(struct exec *exec, int code)
 	struct event ev = {.type = EVENT_EXIT, .exit_code = code};
 
 	exec->type = EVENT_STDOUT;
-	splitter_end(&exec->out, on_chunk, exec);
+	splitter_end(&exec->point.out, on_chunk, exec);
 	exec->type = EVENT_STDERR;
-	splitter_end(&exec->err, on_chunk, exec);
-	splitter_fini(&exec->bundle); /* of a result that was not completed */
-	if (exec->op.failed)	      /* a reader ended the sandbox: that is reported instead */
+	splitter_end(&exec->point.err, on_chunk, exec);
+	splitter_fini(&exec->point.bundle); /* of a result that was not completed */
+	if (exec->op.failed) /* a reader ended the sandbox: that is reported instead */
 		return;
 	struct exec_lane *lane = exec->lane;
 	struct sandbox *s = lane->sandbox; /* read it now: a merge may have moved the call */
@@ -649,7 +627,7 @@ static void on_error(struct exec *exec, const struct agent_frame *frame)
 
 	if (lane->context[0] && !exec->attached && frame->errnum == ENOENT) {
 		no_context(lane);
-	} else if (exec->inherited && frame->errnum == ENOENT) {
+	} else if (exec->point.inherited && frame->errnum == ENOENT) {
 		fail(exec, FAIL_AGENT_LOST,
 		     "the service stopped before the guest had received the whole call: it did not "
 		     "run");
@@ -720,7 +698,7 @@ void exec_lane_reached(struct exec_lane *lane)
 	if (!exec)
 		return;
 	if (exec->reattached < REATTACH_MAX)
-		request = attach_bytes(lane, exec->number, exec->have);
+		request = attach_bytes(lane, exec->point.number, exec->point.have);
 	if (request.error < 0) {
 		fail(exec, FAIL_AGENT_LOST, BROKEN);
 		return;
@@ -750,17 +728,17 @@ static void set_limit(struct exec *exec)
 	uint64_t now = boottime_ms();
 
 	loop_timer_set(exec->op.service->loop, &exec->limit,
-		       exec->limit_ms > now ? exec->limit_ms - now : GRACE_MS);
+		       exec->point.limit_ms > now ? exec->point.limit_ms - now : GRACE_MS);
 }
 
 /* Starts the time limit. A call inherited from a previous instance keeps its remaining time. */
 static void start_limit(struct exec *exec)
 {
 	exec->limit = (struct loop_timer){.fn = on_limit, .arg = exec};
-	if (!exec->timeout_ms || exec->lane->guest_busy)
+	if (!exec->point.timeout_ms || exec->lane->guest_busy)
 		return;
-	if (!exec->limit_ms)
-		exec->limit_ms = boottime_ms() + exec->timeout_ms + GRACE_MS;
+	if (!exec->point.limit_ms)
+		exec->point.limit_ms = boottime_ms() + exec->point.timeout_ms + GRACE_MS;
 	set_limit(exec);
 }
 
@@ -818,7 +796,7 @@ static void start_next(struct exec_lane *lane)
 	stall_begin(lane);
 	if (exec->attached)
 		return;
-	exec->began_ms = realtime_ms();
+	exec->point.began_ms = realtime_ms();
 	const struct exec_point point = point_of(lane);
 	journal_call(journal_of(lane), &point);
 	exec_keep(s);
@@ -831,7 +809,7 @@ static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec 
 		.context = spec->context,
 		.language = spec->bash ? AGENT_BASH : AGENT_PYTHON,
 		.timeout_ms = spec->timeout_ms,
-		.call = exec->number,
+		.call = exec->point.number,
 		.code = spec->code,
 		.code_len = spec->code_len,
 		.cwd = spec->cwd,
@@ -934,7 +912,7 @@ static void hang_up_if_due(struct exec_lane *lane)
 	struct exec *exec = running(lane);
 
 	if (exec && exec->hang_up.due && !exec->hang_up.interrupt)
-		interrupt_for_hang_up(lane, exec->number, &exec->hang_up);
+		interrupt_for_hang_up(lane, exec->point.number, &exec->hang_up);
 }
 
 /* During a freeze, a call that was sent is still at the guest, although none runs. It is
@@ -977,7 +955,7 @@ static const struct op_methods exec_ops = {
 static void join(struct exec *exec, struct exec_lane *lane)
 {
 	exec->lane = lane;
-	exec->out.account = exec->err.account = exec->bundle.account =
+	exec->point.out.account = exec->point.err.account = exec->point.bundle.account =
 		exec_of(lane->sandbox)->output;
 	list_add_tail(&lane->calls, &exec->op.link);
 	count_calls(lane->sandbox, 1);
@@ -990,10 +968,10 @@ struct op *service_exec(struct service *c, const char *tenant, const char *id,
 	struct failure f;
 
 	exec->sink = *sink;
-	exec->out.chunks = exec->err.chunks = spec->chunks;
-	exec->results = spec->results && !spec->bash;
-	exec->timeout_ms = spec->timeout_ms;
-	random_bytes(&exec->number, sizeof(exec->number));
+	exec->point.out.chunks = exec->point.err.chunks = spec->chunks;
+	exec->point.results = spec->results && !spec->bash;
+	exec->point.timeout_ms = spec->timeout_ms;
+	random_bytes(&exec->point.number, sizeof(exec->point.number));
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	struct exec_lane *lane = s ? lane_of(s, spec->context, &f) : NULL;
 	if (!lane || !may_wait(lane, spec, &f) || !encode(exec, s, spec, &f))
@@ -1001,8 +979,8 @@ struct op *service_exec(struct service *c, const char *tenant, const char *id,
 	wait_to_send(exec, s);
 	join(exec, lane);
 	if (spec->traceparent)
-		exec->traceparent = strdup(spec->traceparent);
-	history_text(exec->text, spec->code, spec->code_len);
+		exec->point.traceparent = strdup(spec->traceparent);
+	history_text(exec->point.text, spec->code, spec->code_len);
 	sandbox_touch(s);
 	/* Only the guest knows whether a context exists. */
 	if (!lane->context[0] || lane->known)
@@ -1018,26 +996,18 @@ static int note_lane(struct exec_lane *lane, struct exec_point *out)
 {
 	const struct exec *exec = running(lane);
 
-	out->running = exec != NULL;
 	if (!exec)
 		return 0;
+	out->out.account = out->err.account = out->bundle.account = exec_of(lane->sandbox)->output;
+	int ret = exec_point_copy_call(out, &exec->point);
+	out->running = true;
 	/* A call that is attached to has been sent before. */
 	out->at_guest =
 		exec->attached || !lane->guest.agent || !agent_is_sending(lane->guest.agent);
-	out->out.account = out->err.account = out->bundle.account = exec_of(lane->sandbox)->output;
-	out->number = exec->number;
-	out->have = exec->have;
-	out->results = exec->results;
 	out->hung_up = exec->hang_up.due;
-	out->timeout_ms = exec->timeout_ms;
-	out->began_ms = exec->began_ms;
-	memcpy(out->text, exec->text, sizeof(out->text));
-	if (exec->traceparent)
-		out->traceparent = strdup(exec->traceparent);
-	int ret = splitter_copy(&out->out, &exec->out);
-	if (ret == 0)
-		ret = splitter_copy(&out->err, &exec->err);
-	return ret < 0 ? ret : splitter_copy(&out->bundle, &exec->bundle);
+	out->limit_ms = 0; /* each copy gets a new time limit */
+	out->inherited = out->bundle_lost = false;
+	return ret;
 }
 
 int exec_note(struct sandbox *s, struct exec_point *out)
@@ -1063,7 +1033,8 @@ static bool note_hang_up(const struct exec_lane *lane, struct exec_point *first_
 	const struct exec *exec = first(lane);
 
 	for (struct exec_point *p = exec ? first_point : NULL; p; p = p->next) {
-		if (!p->running || p->number != exec->number || p->hung_up || !exec->hang_up.due)
+		if (!p->running || p->number != exec->point.number || p->hung_up ||
+		    !exec->hang_up.due)
 			continue;
 		p->hung_up = true;
 		return true;
@@ -1104,24 +1075,10 @@ static int copy_point(struct exec_lane *lane, const struct exec_point *p)
 
 	exec->op.abandoned = true;
 	exec->started = exec->attached = true;
-	exec->number = p->number;
-	exec->have = p->have;
-	exec->results = p->results;
 	exec->hang_up.due = p->hung_up;
 	exec->bundle_lost = p->bundle_lost ? RESULT_NO_MEMORY : NULL;
-	exec->timeout_ms = p->timeout_ms;
-	exec->limit_ms = p->limit_ms;
-	exec->inherited = p->inherited;
-	exec->began_ms = p->began_ms;
-	memcpy(exec->text, p->text, sizeof(exec->text));
-	if (p->traceparent)
-		exec->traceparent = strdup(p->traceparent);
 	join(exec, lane);
-	int ret = splitter_copy(&exec->out, &p->out);
-	if (ret == 0)
-		ret = splitter_copy(&exec->err, &p->err);
-	if (ret == 0)
-		ret = splitter_copy(&exec->bundle, &p->bundle);
+	int ret = exec_point_copy_call(&exec->point, p);
 	if (ret == 0 && p->at_guest)
 		exec->request = attach_bytes(lane, p->number, p->have);
 	if (exec->request.p)
@@ -1226,9 +1183,9 @@ static void report_lane(const struct exec_lane *lane, struct report *r)
 		report_add(r,
 			   "  call %016llx: %s, requested %.1f s ago, time limit %u ms, %llu bytes "
 			   "of output received%s%s%s\n",
-			   (unsigned long long)exec->number, runs ? "at the guest" : "queued",
+			   (unsigned long long)exec->point.number, runs ? "at the guest" : "queued",
 			   (double)(loop_now_ms(exec->op.service->loop) - exec->op.began_ms) / 1e3,
-			   exec->timeout_ms, (unsigned long long)exec->have,
+			   exec->point.timeout_ms, (unsigned long long)exec->point.have,
 			   exec->attached
 				   ? ", it began in another guest or under a previous instance"
 				   : "",

@@ -570,11 +570,16 @@ void exec_point_fini(struct exec_point *p)
 	point_clear(p);
 }
 
-static int copy_one(struct exec_point *to, const struct exec_point *from)
+int exec_point_copy_call(struct exec_point *to, const struct exec_point *from)
 {
+	const struct exec_point was = *to;
+
 	*to = *from;
-	to->next = NULL;
-	to->out = to->err = to->bundle = (struct splitter){0};
+	to->next = was.next;
+	memcpy(to->context, was.context, sizeof(to->context));
+	to->out = was.out;
+	to->err = was.err;
+	to->bundle = was.bundle;
 	to->traceparent = from->traceparent ? must_copy(from->traceparent) : NULL;
 	if (splitter_copy(&to->out, &from->out) < 0 || splitter_copy(&to->err, &from->err) < 0 ||
 	    splitter_copy(&to->bundle, &from->bundle) < 0)
@@ -585,7 +590,8 @@ static int copy_one(struct exec_point *to, const struct exec_point *from)
 int exec_point_copy(struct exec_point *to, const struct exec_point *from)
 {
 	for (;; to = to->next, from = from->next) {
-		int ret = copy_one(to, from);
+		memcpy(to->context, from->context, sizeof(to->context));
+		int ret = exec_point_copy_call(to, from);
 
 		if (ret < 0 || !from->next)
 			return ret;

@@ -108,6 +108,9 @@ int journal_read(const uint8_t *log, size_t len, struct journal_state *out, stru
 void journal_state_fini(struct journal_state *s);
 /* Frees the held bytes, the traceparent and all further points, and zeroes *p: no call runs. */
 void exec_point_fini(struct exec_point *p);
+/* Copies the call of one point to *to, which has none. Its context, its place in a list and the
+ * accounts of its splitters stay. Returns 0 or -ENOMEM. */
+int exec_point_copy_call(struct exec_point *to, const struct exec_point *from);
 /* Copies a list of points to *to, which is zeroed. Returns 0 or -ENOMEM; the caller passes `to` to
  * exec_point_fini in both cases. */
 int exec_point_copy(struct exec_point *to, const struct exec_point *from);
