@@ -9,44 +9,42 @@
 
 #define COLUMNS "key, asks, tenant, answered_at_ms, kind, ids, pause_us, ready_us, copied_bytes"
 
-const char *const store_answer_sql[ANSWER_STATEMENTS] = {
-	[ANSWER_ADD] = "INSERT OR REPLACE INTO answers (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?)",
-	[ANSWER_FIND] = "SELECT key FROM answers WHERE key = ?",
-	[ANSWER_FORGET] = "DELETE FROM answers WHERE key = ?",
-	[ANSWER_PURGE] = "DELETE FROM answers WHERE answered_at_ms < ?",
-	[ANSWER_ALL] = "SELECT " COLUMNS " FROM answers ORDER BY answered_at_ms, key",
+const struct store_sql store_answer_sql[] = {
+	{ANSWER_ADD, "INSERT OR REPLACE INTO answers (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?)"},
+	{ANSWER_FIND, "SELECT key FROM answers WHERE key = ?"},
+	{ANSWER_FORGET, "DELETE FROM answers WHERE key = ?"},
+	{ANSWER_PURGE, "DELETE FROM answers WHERE answered_at_ms < ?"},
+	{ANSWER_ALL, "SELECT " COLUMNS " FROM answers ORDER BY answered_at_ms, key"},
+	{0},
 };
 
 int store_answer_insert(struct store *s, const struct store_answer *row, struct err *e)
 {
-	store_bind(s->answers[ANSWER_ADD], BYTES(row->key, STORE_HASH_LEN),
-		   BYTES(row->asks, STORE_HASH_LEN), TEXT(row->tenant), NUMBER(row->answered_at_ms),
-		   NUMBER(row->kind), TEXT(row->ids), NUMBER(row->pause_us), NUMBER(row->ready_us),
-		   NUMBER(row->copied_bytes));
-	return store_run(s, s->answers[ANSWER_ADD], e);
+	return store_do(s, e, ANSWER_ADD, BYTES(row->key, STORE_HASH_LEN),
+			BYTES(row->asks, STORE_HASH_LEN), TEXT(row->tenant),
+			NUMBER(row->answered_at_ms), NUMBER(row->kind), TEXT(row->ids),
+			NUMBER(row->pause_us), NUMBER(row->ready_us), NUMBER(row->copied_bytes));
 }
 
 /* Looks first, because even a statement that deletes nothing would be repeated on the disk. */
 int store_answer_forget(struct store *s, const uint8_t key[static STORE_HASH_LEN], struct err *e)
 {
-	store_bind(s->answers[ANSWER_FIND], BYTES(key, STORE_HASH_LEN));
-	int found = store_has_row(s, s->answers[ANSWER_FIND], e);
+	store_bind(s->statements[ANSWER_FIND], BYTES(key, STORE_HASH_LEN));
+	int found = store_has_row(s, s->statements[ANSWER_FIND], e);
 	if (found <= 0)
 		return found;
-	store_bind(s->answers[ANSWER_FORGET], BYTES(key, STORE_HASH_LEN));
-	return store_run(s, s->answers[ANSWER_FORGET], e);
+	return store_do(s, e, ANSWER_FORGET, BYTES(key, STORE_HASH_LEN));
 }
 
 int store_answers_purge(struct store *s, int64_t before_ms, struct err *e)
 {
-	store_bind(s->answers[ANSWER_PURGE], NUMBER(before_ms));
-	return store_run(s, s->answers[ANSWER_PURGE], e);
+	return store_do(s, e, ANSWER_PURGE, NUMBER(before_ms));
 }
 
 int store_answers(struct store *s, void (*each)(void *arg, const struct store_answer *row),
 		  void *arg, struct err *e)
 {
-	sqlite3_stmt *st = s->answers[ANSWER_ALL];
+	sqlite3_stmt *st = s->statements[ANSWER_ALL];
 	int ret;
 
 	while ((ret = store_next(s, st, e)) > 0) {

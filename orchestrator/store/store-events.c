@@ -17,26 +17,26 @@
 #define LIST	  "SELECT n, line FROM events WHERE n > ?1 AND n < ?2 "
 #define OF_TENANT "AND tenant = ?4 "
 
-const char *const store_event_sql[EVENT_STATEMENTS] = {
-	[EVENT_ADD] = "INSERT INTO events (n, at_ms, tenant, line) VALUES (?,?,?,?)",
+const struct store_sql store_event_sql[] = {
+	{EVENT_ADD, "INSERT INTO events (n, at_ms, tenant, line) VALUES (?,?,?,?)"},
 	/* Removes the oldest event of the tenant with the most events, if there are more than ?2 in
 	 * all. Keeps the last event, ?1, from which the next event's number follows. Chooses the
 	 * same event in each copy of the catalogue. */
-	[EVENT_TRIM] =
-		"DELETE FROM events WHERE n = (SELECT n FROM events WHERE tenant = "
-		"(SELECT tenant FROM event_counts ORDER BY events DESC, tenant DESC LIMIT 1) "
-		"ORDER BY n LIMIT 1) AND n < ?1 AND "
-		"(SELECT events FROM event_total) > ?2",
+	{EVENT_TRIM, "DELETE FROM events WHERE n = (SELECT n FROM events WHERE tenant = "
+		     "(SELECT tenant FROM event_counts ORDER BY events DESC, tenant DESC LIMIT 1) "
+		     "ORDER BY n LIMIT 1) AND n < ?1 AND "
+		     "(SELECT events FROM event_total) > ?2"},
 	/* Also keeps the last event. */
-	[EVENT_PURGE] = "DELETE FROM events WHERE n IN (SELECT n FROM events ORDER BY n LIMIT ?2) "
-			"AND at_ms < ?1 AND n < (SELECT max(n) FROM events)",
-	[EVENT_LIST] = LIST "ORDER BY n LIMIT ?3",
-	[EVENT_LIST_BACK] = LIST "ORDER BY n DESC LIMIT ?3",
-	[EVENT_LIST_TENANT] = LIST OF_TENANT "ORDER BY n LIMIT ?3",
-	[EVENT_LIST_TENANT_BACK] = LIST OF_TENANT "ORDER BY n DESC LIMIT ?3",
-	[EVENT_LAST] = "SELECT max(n) FROM events",
-	[WEBHOOKS_SET] = "INSERT OR REPLACE INTO webhooks (only, done) VALUES (1, ?1)",
-	[WEBHOOKS_DONE] = "SELECT done FROM webhooks",
+	{EVENT_PURGE, "DELETE FROM events WHERE n IN (SELECT n FROM events ORDER BY n LIMIT ?2) "
+		      "AND at_ms < ?1 AND n < (SELECT max(n) FROM events)"},
+	{EVENT_LIST, LIST "ORDER BY n LIMIT ?3"},
+	{EVENT_LIST_BACK, LIST "ORDER BY n DESC LIMIT ?3"},
+	{EVENT_LIST_TENANT, LIST OF_TENANT "ORDER BY n LIMIT ?3"},
+	{EVENT_LIST_TENANT_BACK, LIST OF_TENANT "ORDER BY n DESC LIMIT ?3"},
+	{EVENT_LAST, "SELECT max(n) FROM events"},
+	{WEBHOOKS_SET, "INSERT OR REPLACE INTO webhooks (only, done) VALUES (1, ?1)"},
+	{WEBHOOKS_DONE, "SELECT done FROM webhooks"},
+	{0},
 };
 
 void store_event(struct store *s, const struct audit_event *event)
@@ -58,23 +58,19 @@ void store_event(struct store *s, const struct audit_event *event)
 
 static int add(struct store *s, const struct waiting_event *event, uint64_t n, struct err *e)
 {
-	sqlite3_stmt *st = s->events.statements[EVENT_ADD];
-
-	store_bind(st, NUMBER(n), NUMBER(event->at_ms), TEXT(event->tenant), TEXT(event->line));
-	return store_run(s, st, e);
+	return store_do(s, e, EVENT_ADD, NUMBER(n), NUMBER(event->at_ms), TEXT(event->tenant),
+			TEXT(event->line));
 }
 
 /* Removes events above the bound. `last`: number of the last one. */
 static int trim(struct store *s, uint64_t last, struct err *e)
 {
-	sqlite3_stmt *st = s->events.statements[EVENT_TRIM];
 	int ret = 0;
 
 	if (last <= s->events.most) /* numbers begin at 1, so there are no more events than this */
 		return 0;
 	for (size_t i = 0; i < TRIM_ROWS + s->events.n_waiting && ret == 0; i++) {
-		store_bind(st, NUMBER(last), NUMBER(s->events.most));
-		ret = store_run(s, st, e);
+		ret = store_do(s, e, EVENT_TRIM, NUMBER(last), NUMBER(s->events.most));
 		if (!sqlite3_changes(s->db))
 			break;
 	}
@@ -113,7 +109,7 @@ void store_events_end(struct store *s, bool committed)
 int store_events(struct store *s, const struct store_events_range *range, unsigned most,
 		 store_event_fn *each, void *arg, struct err *e)
 {
-	enum event_statement which = range->newest_first ? EVENT_LIST_BACK : EVENT_LIST;
+	enum statement which = range->newest_first ? EVENT_LIST_BACK : EVENT_LIST;
 	const uint64_t before = range->before ? range->before : INT64_MAX;
 	const struct store_value values[] = {NUMBER(min_u64(range->after, INT64_MAX)),
 					     NUMBER(min_u64(before, INT64_MAX)), NUMBER(most),
@@ -122,7 +118,7 @@ int store_events(struct store *s, const struct store_events_range *range, unsign
 
 	if (range->tenant)
 		which += EVENT_LIST_TENANT - EVENT_LIST;
-	sqlite3_stmt *st = s->events.statements[which];
+	sqlite3_stmt *st = s->statements[which];
 	store_bind_values(st, values, range->tenant ? 4 : 3);
 	while ((ret = store_next(s, st, e)) > 0)
 		if (!each(arg, (uint64_t)sqlite3_column_int64(st, 0), text_at(st, 1),
@@ -134,10 +130,8 @@ int store_events(struct store *s, const struct store_events_range *range, unsign
 
 int store_events_purge(struct store *s, int64_t before_ms, unsigned most, struct err *e)
 {
-	sqlite3_stmt *st = s->events.statements[EVENT_PURGE];
+	int ret = store_do(s, e, EVENT_PURGE, NUMBER(before_ms), NUMBER(most));
 
-	store_bind(st, NUMBER(before_ms), NUMBER(most));
-	int ret = store_run(s, st, e);
 	return ret < 0 ? ret : sqlite3_changes(s->db);
 }
 
@@ -173,15 +167,12 @@ static int read_number(struct store *s, sqlite3_stmt *st, uint64_t *n, struct er
 
 int store_webhooks_done(struct store *s, uint64_t *n, struct err *e)
 {
-	return read_number(s, s->events.statements[WEBHOOKS_DONE], n, e);
+	return read_number(s, s->statements[WEBHOOKS_DONE], n, e);
 }
 
 int store_webhooks_set(struct store *s, uint64_t n, struct err *e)
 {
-	sqlite3_stmt *st = s->events.statements[WEBHOOKS_SET];
-
-	store_bind(st, NUMBER(n));
-	return store_run(s, st, e);
+	return store_do(s, e, WEBHOOKS_SET, NUMBER(n));
 }
 
 /* --- life ------------------------------------------------------------------------------------ */
@@ -191,6 +182,6 @@ int store_events_open(struct store *s, struct err *e)
 	struct events *all = &s->events;
 
 	all->most = INT64_MAX;
-	int ret = read_number(s, all->statements[EVENT_LAST], &all->last, e);
+	int ret = read_number(s, s->statements[EVENT_LAST], &all->last, e);
 	return ret < 0 ? ret : 0;
 }

@@ -7,7 +7,8 @@
 
 #include "orchestrator/store/store.h"
 
-enum sandbox_statement {
+/* Those of a table follow each other. */
+enum statement {
 	SANDBOX_ADD,
 	SANDBOX_END,
 	SANDBOX_CHANGE,
@@ -22,27 +23,15 @@ enum sandbox_statement {
 	SANDBOX_LIVING,
 	SANDBOX_ENDED,
 	SANDBOX_PURGE,
-	SANDBOX_STATEMENTS,
-};
-
-enum tree_statement {
 	TREE_ADD,
 	TREE_SPENT,
 	TREE_FORGET,
 	TREE_PURGE,
 	TREE_ALL,
-	TREE_STATEMENTS,
-};
-
-enum key_statement {
 	KEY_ADD,
 	KEY_REVOKE,
 	KEY_SET_TIER,
 	KEY_ALL,
-	KEY_STATEMENTS,
-};
-
-enum space_statement {
 	SPACE_ADD,
 	SPACE_FORGET,
 	SPACE_ALL,
@@ -57,19 +46,11 @@ enum space_statement {
 	CHECKPOINT_FORGET,
 	CHECKPOINT_LOSES_PARENT,
 	CHECKPOINT_UNSTORED,
-	SPACE_STATEMENTS,
-};
-
-enum answer_statement {
 	ANSWER_ADD,
 	ANSWER_FIND,
 	ANSWER_FORGET,
 	ANSWER_PURGE,
 	ANSWER_ALL,
-	ANSWER_STATEMENTS,
-};
-
-enum event_statement {
 	EVENT_ADD,
 	EVENT_TRIM,
 	EVENT_PURGE,
@@ -80,11 +61,10 @@ enum event_statement {
 	EVENT_LAST,
 	WEBHOOKS_SET,
 	WEBHOOKS_DONE,
-	EVENT_STATEMENTS,
+	STATEMENTS,
 };
 
 struct events {
-	sqlite3_stmt *statements[EVENT_STATEMENTS];
 	struct waiting_event {
 		int64_t at_ms;
 		char *tenant, *line;
@@ -103,11 +83,7 @@ struct store {
 	sqlite3 *db;	       /* the live copy, or the file itself if there is none */
 	struct mirror *mirror; /* NULL: no live copy */
 	char *path;
-	sqlite3_stmt *sandboxes[SANDBOX_STATEMENTS];
-	sqlite3_stmt *keys[KEY_STATEMENTS];
-	sqlite3_stmt *spaces[SPACE_STATEMENTS];
-	sqlite3_stmt *answers[ANSWER_STATEMENTS];
-	sqlite3_stmt *trees[TREE_STATEMENTS];
+	sqlite3_stmt *statements[STATEMENTS];
 	struct events events;
 };
 
@@ -132,9 +108,6 @@ int store_reserve(sqlite3 *db, struct err *e);
 void store_finalize(sqlite3 *db);
 /* Runs SQL statements and ignores their rows. */
 int store_exec(sqlite3 *db, const char *sql, struct err *e);
-/* Runs a bound statement that returns no rows, and resets it. Outside a transaction, events that
- * wait are added in the statement's own transaction. */
-int store_run(struct store *s, sqlite3_stmt *st, struct err *e);
 /* Passes on `ret`, but fails if the statement that was run did not change the row of `id`. */
 int store_changed(struct store *s, int ret, const char *id, struct err *e);
 /* Runs a statement that selects the row of a text or hash. Returns 1 if there is one, else 0. */
@@ -148,8 +121,8 @@ void store_reset(sqlite3_stmt *st);
 /* Ends a transaction of any connection: commits it, or rolls it back if `ret` is negative or the
  * commit fails. */
 int store_commit(sqlite3 *db, int ret, struct err *e);
-/* A transaction: call store_begin, then make changes while they return 0, then call store_end with
- * the last result, which commits or rolls back. */
+/* A transaction: call store_begin, then make changes while all of these return 0, then call
+ * store_end with the last result, which commits or rolls back. */
 int store_begin(struct store *s, struct err *e);
 int store_end(struct store *s, int ret, struct err *e);
 
@@ -181,18 +154,27 @@ struct store_value {
 			  sizeof((struct store_value[]){__VA_ARGS__}) /                            \
 				  sizeof(struct store_value))
 void store_bind_values(sqlite3_stmt *st, const struct store_value *values, size_t n);
+/* Binds all parameters of a statement that returns no rows, and runs it. Outside a transaction,
+ * events that wait are added in the one of the statement. */
+#define store_do(s, e, statement, ...)                                                             \
+	(store_bind((s)->statements[statement], __VA_ARGS__), store_run(s, statement, e))
+int store_run(struct store *s, enum statement statement, struct err *e);
 /* Returns a column's text, valid until the next row; never NULL. */
 const char *text_at(sqlite3_stmt *st, int at);
 uint32_t u32_at(sqlite3_stmt *st, int at);
 struct score score_at(sqlite3_stmt *st, int at);
 
-/* The statements of each table. */
-extern const char *const store_sandbox_sql[SANDBOX_STATEMENTS];
-extern const char *const store_key_sql[KEY_STATEMENTS];
-extern const char *const store_space_sql[SPACE_STATEMENTS];
-extern const char *const store_answer_sql[ANSWER_STATEMENTS];
-extern const char *const store_tree_sql[TREE_STATEMENTS];
-extern const char *const store_event_sql[EVENT_STATEMENTS];
+/* The statements of each table; the last entry is empty. */
+struct store_sql {
+	enum statement statement;
+	const char *text;
+};
+extern const struct store_sql store_sandbox_sql[];
+extern const struct store_sql store_key_sql[];
+extern const struct store_sql store_space_sql[];
+extern const struct store_sql store_answer_sql[];
+extern const struct store_sql store_tree_sql[];
+extern const struct store_sql store_event_sql[];
 
 /* Reads the number of the last event, when the store is opened. */
 int store_events_open(struct store *s, struct err *e);

@@ -7,33 +7,32 @@
 
 #define COLUMNS "id, tenant, name, tier, hash, created_at_ms, revoked_at_ms, revoked"
 
-const char *const store_key_sql[KEY_STATEMENTS] = {
-	[KEY_ADD] = "INSERT INTO keys (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?)",
-	[KEY_REVOKE] = "UPDATE keys SET revoked_at_ms = ?2, revoked = ?3 WHERE id = ?1",
-	[KEY_SET_TIER] = "UPDATE keys SET tier = ?2 WHERE id = ?1",
-	[KEY_ALL] = "SELECT " COLUMNS " FROM keys ORDER BY created_at_ms, id",
+const struct store_sql store_key_sql[] = {
+	{KEY_ADD, "INSERT INTO keys (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?)"},
+	{KEY_REVOKE, "UPDATE keys SET revoked_at_ms = ?2, revoked = ?3 WHERE id = ?1"},
+	{KEY_SET_TIER, "UPDATE keys SET tier = ?2 WHERE id = ?1"},
+	{KEY_ALL, "SELECT " COLUMNS " FROM keys ORDER BY created_at_ms, id"},
+	{0},
 };
 
 int store_key_add(struct store *s, const struct key *key,
 		  const uint8_t hash[static STORE_KEY_HASH_LEN], struct err *e)
 {
-	store_bind(s->keys[KEY_ADD], TEXT(key->id), TEXT(key->tenant), TEXT(key->name),
-		   TEXT(key->tier), BYTES(hash, STORE_KEY_HASH_LEN), NUMBER(key->created_at_ms),
-		   NUMBER(key->revoked_at_ms), NUMBER(key->revoked));
-	return store_run(s, s->keys[KEY_ADD], e);
+	return store_do(s, e, KEY_ADD, TEXT(key->id), TEXT(key->tenant), TEXT(key->name),
+			TEXT(key->tier), BYTES(hash, STORE_KEY_HASH_LEN),
+			NUMBER(key->created_at_ms), NUMBER(key->revoked_at_ms),
+			NUMBER(key->revoked));
 }
 
 int store_key_revoke(struct store *s, const char *id, const struct store_revocation *r,
 		     struct err *e)
 {
-	store_bind(s->keys[KEY_REVOKE], TEXT(id), NUMBER(r->at_ms), NUMBER(r->done));
-	return store_run(s, s->keys[KEY_REVOKE], e);
+	return store_do(s, e, KEY_REVOKE, TEXT(id), NUMBER(r->at_ms), NUMBER(r->done));
 }
 
 int store_key_set_tier(struct store *s, const char *id, const char *tier, struct err *e)
 {
-	store_bind(s->keys[KEY_SET_TIER], TEXT(id), TEXT(tier));
-	return store_run(s, s->keys[KEY_SET_TIER], e);
+	return store_do(s, e, KEY_SET_TIER, TEXT(id), TEXT(tier));
 }
 
 int store_key_rotate(struct store *s, const struct key *key,
@@ -42,9 +41,8 @@ int store_key_rotate(struct store *s, const struct key *key,
 {
 	int ret = store_begin(s, e);
 
-	if (ret < 0)
-		return ret;
-	ret = store_key_add(s, key, hash, e);
+	if (ret == 0)
+		ret = store_key_add(s, key, hash, e);
 	if (ret == 0)
 		ret = store_key_revoke(s, old, r, e);
 	return store_end(s, ret, e);
@@ -54,7 +52,7 @@ int store_keys(struct store *s, void (*each)(void *arg, const struct key *key, c
 	       void *arg, struct err *e)
 {
 	static const uint8_t none[STORE_KEY_HASH_LEN]; /* matches no key */
-	sqlite3_stmt *st = s->keys[KEY_ALL];
+	sqlite3_stmt *st = s->statements[KEY_ALL];
 	int ret;
 
 	while ((ret = store_next(s, st, e)) > 0) {

@@ -12,43 +12,43 @@
 #define CHECKPOINT_COLUMNS                                                                         \
 	"name, pin, expires_at_ms, kind, call_seq, parent, ancestors, shared_bytes"
 
-const char *const store_space_sql[SPACE_STATEMENTS] = {
-	[SPACE_ADD] = "INSERT INTO spaces (" COLUMNS ") "
-		      "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-	[SPACE_FORGET] = "DELETE FROM spaces WHERE id = ?",
-	[SPACE_ALL] = "SELECT " COLUMNS ", " CHECKPOINT_COLUMNS
-		      " FROM spaces LEFT JOIN (SELECT id AS chk, " CHECKPOINT_COLUMNS
-		      " FROM checkpoints) ON chk = id ORDER BY created_at_ms, id",
-	[GONE_ADD] = "INSERT OR IGNORE INTO spaces_gone (id) VALUES (?)",
-	[GONE_FORGET] = "DELETE FROM spaces_gone WHERE id = ?",
-	[GONE_FIND] = "SELECT id FROM spaces_gone WHERE id = ?",
-	[GONE_ALL] = "SELECT id FROM spaces_gone",
-	[CHECKPOINT_ADD] = "INSERT INTO checkpoints (" CHECKPOINT_COLUMNS
-			   ", id, tenant) VALUES (?,?,?,?,?,?,?,?,?,?)",
-	[CHECKPOINT_CHANGE] = "UPDATE checkpoints SET name = ?, pin = ?, expires_at_ms = ?, "
-			      "kind = ? WHERE id = ?",
-	[CHECKPOINT_NODE] = "UPDATE spaces SET score = ?, labels = ? WHERE id = ?",
-	[CHECKPOINT_SHARED] = "UPDATE checkpoints SET shared_bytes = ? WHERE id = ?",
-	[CHECKPOINT_FORGET] = "DELETE FROM checkpoints WHERE id = ?",
-	[CHECKPOINT_LOSES_PARENT] = "UPDATE checkpoints SET parent = (SELECT parent FROM "
-				    "checkpoints WHERE id = ?1) WHERE parent = ?1",
-	[CHECKPOINT_UNSTORED] = "SELECT id, tenant FROM checkpoints WHERE id NOT IN "
-				"(SELECT id FROM spaces)",
+const struct store_sql store_space_sql[] = {
+	{SPACE_ADD, "INSERT INTO spaces (" COLUMNS ") "
+		    "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+	{SPACE_FORGET, "DELETE FROM spaces WHERE id = ?"},
+	{SPACE_ALL, "SELECT " COLUMNS ", " CHECKPOINT_COLUMNS
+		    " FROM spaces LEFT JOIN (SELECT id AS chk, " CHECKPOINT_COLUMNS
+		    " FROM checkpoints) ON chk = id ORDER BY created_at_ms, id"},
+	{GONE_ADD, "INSERT OR IGNORE INTO spaces_gone (id) VALUES (?)"},
+	{GONE_FORGET, "DELETE FROM spaces_gone WHERE id = ?"},
+	{GONE_FIND, "SELECT id FROM spaces_gone WHERE id = ?"},
+	{GONE_ALL, "SELECT id FROM spaces_gone"},
+	{CHECKPOINT_ADD, "INSERT INTO checkpoints (" CHECKPOINT_COLUMNS
+			 ", id, tenant) VALUES (?,?,?,?,?,?,?,?,?,?)"},
+	{CHECKPOINT_CHANGE, "UPDATE checkpoints SET name = ?, pin = ?, expires_at_ms = ?, "
+			    "kind = ? WHERE id = ?"},
+	{CHECKPOINT_NODE, "UPDATE spaces SET score = ?, labels = ? WHERE id = ?"},
+	{CHECKPOINT_SHARED, "UPDATE checkpoints SET shared_bytes = ? WHERE id = ?"},
+	{CHECKPOINT_FORGET, "DELETE FROM checkpoints WHERE id = ?"},
+	{CHECKPOINT_LOSES_PARENT, "UPDATE checkpoints SET parent = (SELECT parent FROM "
+				  "checkpoints WHERE id = ?1) WHERE parent = ?1"},
+	{CHECKPOINT_UNSTORED, "SELECT id, tenant FROM checkpoints WHERE id NOT IN "
+			      "(SELECT id FROM spaces)"},
+	{0},
 };
 
 static int add(struct store *s, const struct store_space *row, struct err *e)
 {
 	const struct sandbox_config *config = &row->config;
-	sqlite3_stmt *st = s->spaces[SPACE_ADD];
 
-	store_bind(st, TEXT(row->id), TEXT(row->tenant), TEXT(row->sandbox), TEXT(config->template),
-		   NUMBER(config->size.vcpus), NUMBER(config->size.ram_mib),
-		   NUMBER(config->size.rootfs_gb), NUMBER(config->timeout_s),
-		   NUMBER(config->idle_timeout_s), NUMBER(config->egress),
-		   NUMBER(row->created_at_ms), NUMBER(row->size_bytes), NUMBER(row->seq_reserved),
-		   TEXT(row->metadata), BYTES(row->env, row->env_len), TEXT(row->root),
-		   NUMBER(row->depth), SCORE(row->score), TEXT(row->labels ? row->labels : "{}"));
-	return store_run(s, st, e);
+	return store_do(s, e, SPACE_ADD, TEXT(row->id), TEXT(row->tenant), TEXT(row->sandbox),
+			TEXT(config->template), NUMBER(config->size.vcpus),
+			NUMBER(config->size.ram_mib), NUMBER(config->size.rootfs_gb),
+			NUMBER(config->timeout_s), NUMBER(config->idle_timeout_s),
+			NUMBER(config->egress), NUMBER(row->created_at_ms), NUMBER(row->size_bytes),
+			NUMBER(row->seq_reserved), TEXT(row->metadata),
+			BYTES(row->env, row->env_len), TEXT(row->root), NUMBER(row->depth),
+			SCORE(row->score), TEXT(row->labels ? row->labels : "{}"));
 }
 
 /* Ends the sandbox and adds the Space; runs inside a transaction. */
@@ -66,26 +66,19 @@ int store_space_freeze(struct store *s, const struct store_space *row, int64_t a
 {
 	int ret = store_begin(s, e);
 
-	if (ret < 0)
-		return ret;
-	ret = replace(s, row->sandbox, row, at_ms, code, text, e);
+	if (ret == 0)
+		ret = replace(s, row->sandbox, row, at_ms, code, text, e);
 	for (size_t i = 0; i < row->n_answers && ret == 0; i++)
 		ret = store_answer_insert(s, &row->answers[i], e);
 	return store_end(s, ret, e);
 }
 
-static int run_on(struct store *s, enum space_statement statement, const char *id, struct err *e)
-{
-	store_bind(s->spaces[statement], TEXT(id));
-	return store_run(s, s->spaces[statement], e);
-}
-
 /* Removes a Space and records it as gone; runs inside a transaction. */
 static int forget(struct store *s, const char *id, struct err *e)
 {
-	int ret = store_changed(s, run_on(s, SPACE_FORGET, id, e), id, e);
+	int ret = store_changed(s, store_do(s, e, SPACE_FORGET, TEXT(id)), id, e);
 
-	return ret < 0 ? ret : run_on(s, GONE_ADD, id, e);
+	return ret < 0 ? ret : store_do(s, e, GONE_ADD, TEXT(id));
 }
 
 int store_space_resume(struct store *s, const char *space, const struct store_sandbox *row,
@@ -93,9 +86,8 @@ int store_space_resume(struct store *s, const char *space, const struct store_sa
 {
 	int ret = store_begin(s, e);
 
-	if (ret < 0)
-		return ret;
-	ret = forget(s, space, e);
+	if (ret == 0)
+		ret = forget(s, space, e);
 	if (ret == 0)
 		ret = store_sandbox_insert(s, row, e);
 	return store_end(s, ret, e);
@@ -106,11 +98,10 @@ int store_space_unresume(struct store *s, const char *sandbox, const struct stor
 {
 	int ret = store_begin(s, e);
 
-	if (ret < 0)
-		return ret;
-	ret = replace(s, sandbox, row, at_ms, code, text, e);
 	if (ret == 0)
-		ret = run_on(s, GONE_FORGET, row->id, e);
+		ret = replace(s, sandbox, row, at_ms, code, text, e);
+	if (ret == 0)
+		ret = store_do(s, e, GONE_FORGET, TEXT(row->id));
 	return store_end(s, ret, e);
 }
 
@@ -118,26 +109,26 @@ int store_space_forget(struct store *s, const char *id, struct err *e)
 {
 	int ret = store_begin(s, e);
 
-	return ret < 0 ? ret : store_end(s, forget(s, id, e), e);
+	return store_end(s, ret == 0 ? forget(s, id, e) : ret, e);
 }
 
 /* --- Spaces whose files must still be removed ------------------------------------------------ */
 
 int store_space_removed(struct store *s, const char *id, struct err *e)
 {
-	return run_on(s, GONE_FORGET, id, e);
+	return store_do(s, e, GONE_FORGET, TEXT(id));
 }
 
 int store_space_is_gone(struct store *s, const char *id, struct err *e)
 {
-	store_bind(s->spaces[GONE_FIND], TEXT(id));
-	return store_has_row(s, s->spaces[GONE_FIND], e);
+	store_bind(s->statements[GONE_FIND], TEXT(id));
+	return store_has_row(s, s->statements[GONE_FIND], e);
 }
 
 int store_spaces_gone(struct store *s, void (*each)(void *arg, const char *id), void *arg,
 		      struct err *e)
 {
-	sqlite3_stmt *st = s->spaces[GONE_ALL];
+	sqlite3_stmt *st = s->statements[GONE_ALL];
 	int ret;
 
 	while ((ret = store_next(s, st, e)) > 0)
@@ -149,13 +140,10 @@ int store_spaces_gone(struct store *s, void (*each)(void *arg, const char *id), 
 
 static int insert_checkpoint(struct store *s, const struct store_checkpoint *row, struct err *e)
 {
-	sqlite3_stmt *st = s->spaces[CHECKPOINT_ADD];
-
-	store_bind(st, TEXT(row->name), NUMBER(row->pin), NUMBER(row->expires_at_ms),
-		   NUMBER(row->kind), NUMBER(row->call_seq), TEXT(row->parent),
-		   TEXT(row->ancestors), NUMBER(row->shared_bytes), TEXT(row->id),
-		   TEXT(row->tenant));
-	return store_run(s, st, e);
+	return store_do(s, e, CHECKPOINT_ADD, TEXT(row->name), NUMBER(row->pin),
+			NUMBER(row->expires_at_ms), NUMBER(row->kind), NUMBER(row->call_seq),
+			TEXT(row->parent), TEXT(row->ancestors), NUMBER(row->shared_bytes),
+			TEXT(row->id), TEXT(row->tenant));
 }
 
 int store_checkpoint_add(struct store *s, const struct store_checkpoint *row, const char *sandbox,
@@ -163,13 +151,10 @@ int store_checkpoint_add(struct store *s, const struct store_checkpoint *row, co
 {
 	int ret = store_begin(s, e);
 
-	if (ret < 0)
-		return ret;
-	ret = insert_checkpoint(s, row, e);
-	if (ret == 0) {
-		store_bind(s->sandboxes[SANDBOX_CHECKPOINT], TEXT(sandbox), TEXT(row->id));
-		ret = store_run(s, s->sandboxes[SANDBOX_CHECKPOINT], e);
-	}
+	if (ret == 0)
+		ret = insert_checkpoint(s, row, e);
+	if (ret == 0)
+		ret = store_do(s, e, SANDBOX_CHECKPOINT, TEXT(sandbox), TEXT(row->id));
 	if (ret == 0 && answer)
 		ret = store_answer_insert(s, answer, e);
 	return store_end(s, ret, e);
@@ -178,23 +163,18 @@ int store_checkpoint_add(struct store *s, const struct store_checkpoint *row, co
 /* Changes the row of a Space; a checkpoint that is in memory has no such row yet. */
 static int change_node(struct store *s, const struct store_space *row, struct err *e)
 {
-	sqlite3_stmt *st = s->spaces[CHECKPOINT_NODE];
-
-	store_bind(st, SCORE(row->score), TEXT(row->labels), TEXT(row->id));
-	return store_run(s, st, e);
+	return store_do(s, e, CHECKPOINT_NODE, SCORE(row->score), TEXT(row->labels), TEXT(row->id));
 }
 
 int store_checkpoint_change(struct store *s, const struct store_space *row, struct err *e)
 {
 	const struct store_checkpoint *c = row->checkpoint;
-	sqlite3_stmt *st = s->spaces[CHECKPOINT_CHANGE];
 	int ret = store_begin(s, e);
 
-	if (ret < 0)
-		return ret;
-	store_bind(st, TEXT(c->name), NUMBER(c->pin), NUMBER(c->expires_at_ms), NUMBER(c->kind),
-		   TEXT(row->id));
-	ret = store_changed(s, store_run(s, st, e), row->id, e);
+	if (ret == 0)
+		ret = store_do(s, e, CHECKPOINT_CHANGE, TEXT(c->name), NUMBER(c->pin),
+			       NUMBER(c->expires_at_ms), NUMBER(c->kind), TEXT(row->id));
+	ret = store_changed(s, ret, row->id, e);
 	if (ret == 0)
 		ret = change_node(s, row, e);
 	return store_end(s, ret, e);
@@ -202,13 +182,12 @@ int store_checkpoint_change(struct store *s, const struct store_space *row, stru
 
 int store_checkpoint_stored(struct store *s, const struct store_space *row, struct err *e)
 {
-	sqlite3_stmt *shared = s->spaces[CHECKPOINT_SHARED];
 	int ret = store_begin(s, e);
 
-	if (ret < 0)
-		return ret;
-	store_bind(shared, NUMBER(row->checkpoint->shared_bytes), TEXT(row->id));
-	ret = store_changed(s, store_run(s, shared, e), row->id, e);
+	if (ret == 0)
+		ret = store_do(s, e, CHECKPOINT_SHARED, NUMBER(row->checkpoint->shared_bytes),
+			       TEXT(row->id));
+	ret = store_changed(s, ret, row->id, e);
 	if (ret == 0)
 		ret = add(s, row, e);
 	return store_end(s, ret, e);
@@ -218,18 +197,16 @@ int store_checkpoint_forget(struct store *s, const char *id, struct err *e)
 {
 	int ret = store_begin(s, e);
 
-	if (ret < 0)
-		return ret;
-	store_bind(s->sandboxes[SANDBOX_LOSES_CHECKPOINT], TEXT(id));
-	ret = store_run(s, s->sandboxes[SANDBOX_LOSES_CHECKPOINT], e);
 	if (ret == 0)
-		ret = run_on(s, CHECKPOINT_LOSES_PARENT, id, e);
+		ret = store_do(s, e, SANDBOX_LOSES_CHECKPOINT, TEXT(id));
 	if (ret == 0)
-		ret = store_changed(s, run_on(s, CHECKPOINT_FORGET, id, e), id, e);
+		ret = store_do(s, e, CHECKPOINT_LOSES_PARENT, TEXT(id));
 	if (ret == 0)
-		ret = run_on(s, SPACE_FORGET, id, e);
+		ret = store_changed(s, store_do(s, e, CHECKPOINT_FORGET, TEXT(id)), id, e);
 	if (ret == 0)
-		ret = run_on(s, GONE_ADD, id, e);
+		ret = store_do(s, e, SPACE_FORGET, TEXT(id));
+	if (ret == 0)
+		ret = store_do(s, e, GONE_ADD, TEXT(id));
 	return store_end(s, ret, e);
 }
 
@@ -237,7 +214,7 @@ int store_checkpoints_unstored(struct store *s,
 			       void (*each)(void *arg, const struct store_checkpoint *row),
 			       void *arg, struct err *e)
 {
-	sqlite3_stmt *st = s->spaces[CHECKPOINT_UNSTORED];
+	sqlite3_stmt *st = s->statements[CHECKPOINT_UNSTORED];
 	int ret;
 
 	while ((ret = store_next(s, st, e)) > 0) {
@@ -295,7 +272,7 @@ static struct store_checkpoint read_checkpoint(sqlite3_stmt *st)
 int store_spaces(struct store *s, void (*each)(void *arg, const struct store_space *row), void *arg,
 		 struct err *e)
 {
-	sqlite3_stmt *st = s->spaces[SPACE_ALL];
+	sqlite3_stmt *st = s->statements[SPACE_ALL];
 	int ret;
 
 	while ((ret = store_next(s, st, e)) > 0) {

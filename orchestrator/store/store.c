@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "orchestrator/store/schema.h"
@@ -247,30 +248,19 @@ static void open_live(struct store *s, const char *live)
 			e.text);
 }
 
-/* Prepares statements for as long as the store is open: out[i] from sql[i]. */
-static int prepare(struct store *s, const char *const *sql, int n, sqlite3_stmt **out,
-		   struct err *e)
+/* Prepares all statements, for as long as the store is open. */
+static int prepare(struct store *s, struct err *e)
 {
-	for (int i = 0; i < n; i++) {
-		int rc = sqlite3_prepare_v3(s->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &out[i],
-					    NULL);
+	static const struct store_sql *const tables[] = {store_sandbox_sql, store_key_sql,
+							 store_space_sql,   store_tree_sql,
+							 store_answer_sql,  store_event_sql};
+	int rc = SQLITE_OK;
 
-		if (rc != SQLITE_OK)
-			return store_db_error(s->db, rc, e);
-	}
-	return 0;
-}
-
-static int prepare_all(struct store *s, struct err *e)
-{
-	if (prepare(s, store_sandbox_sql, SANDBOX_STATEMENTS, s->sandboxes, e) < 0 ||
-	    prepare(s, store_key_sql, KEY_STATEMENTS, s->keys, e) < 0 ||
-	    prepare(s, store_space_sql, SPACE_STATEMENTS, s->spaces, e) < 0 ||
-	    prepare(s, store_tree_sql, TREE_STATEMENTS, s->trees, e) < 0 ||
-	    prepare(s, store_answer_sql, ANSWER_STATEMENTS, s->answers, e) < 0 ||
-	    prepare(s, store_event_sql, EVENT_STATEMENTS, s->events.statements, e) < 0)
-		return e->code;
-	return store_events_open(s, e);
+	for (size_t t = 0; t < ARRAY_LEN(tables); t++)
+		for (const struct store_sql *sql = tables[t]; sql->text && rc == SQLITE_OK; sql++)
+			rc = sqlite3_prepare_v3(s->db, sql->text, -1, SQLITE_PREPARE_PERSISTENT,
+						&s->statements[sql->statement], NULL);
+	return rc == SQLITE_OK ? store_events_open(s, e) : store_db_error(s->db, rc, e);
 }
 
 /* Replaces the error by one with its first line only, since the check's own may have many lines. */
@@ -297,7 +287,7 @@ int store_open_live(struct store **out, const char *path, const char *live, stru
 	if (ret == 0)
 		open_live(s, live);
 	if (ret == 0)
-		ret = prepare_all(s, e);
+		ret = prepare(s, e);
 	umask(before);
 	if (ret == -EBUSY)
 		err_say(e, EBUSY, "another process has it open");
@@ -379,12 +369,14 @@ static int run(struct store *s, sqlite3_stmt *st, struct err *e)
 	return ret;
 }
 
-int store_run(struct store *s, sqlite3_stmt *st, struct err *e)
+int store_run(struct store *s, enum statement statement, struct err *e)
 {
+	sqlite3_stmt *st = s->statements[statement];
+
 	if (!s->events.n_waiting || !sqlite3_get_autocommit(s->db))
 		return run(s, st, e);
 	int ret = store_begin(s, e);
-	return ret < 0 ? ret : store_end(s, run(s, st, e), e);
+	return store_end(s, ret == 0 ? run(s, st, e) : ret, e);
 }
 
 int store_changed(struct store *s, int ret, const char *id, struct err *e)
@@ -418,11 +410,7 @@ int store_has_row(struct store *s, sqlite3_stmt *st, struct err *e)
 
 int store_begin(struct store *s, struct err *e)
 {
-	int ret = store_exec(s->db, "BEGIN IMMEDIATE", e);
-
-	if (ret < 0)
-		store_events_end(s, false);
-	return ret;
+	return store_exec(s->db, "BEGIN IMMEDIATE", e);
 }
 
 int store_end(struct store *s, int ret, struct err *e)

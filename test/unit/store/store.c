@@ -226,7 +226,7 @@ static void add_some(struct store *s, unsigned n, unsigned ended)
 static void purge_is_bounded(void **state)
 {
 	struct store *s = open_store(*state);
-	sqlite3_stmt *purge = s->sandboxes[SANDBOX_PURGE];
+	sqlite3_stmt *purge = s->statements[SANDBOX_PURGE];
 	struct err e;
 
 	add_some(s, 200, 150);
@@ -244,7 +244,7 @@ static void purge_is_bounded(void **state)
 static void last_ended_rows_are_read(void **state)
 {
 	struct store *s = open_store(*state);
-	sqlite3_stmt *ended = s->sandboxes[SANDBOX_ENDED];
+	sqlite3_stmt *ended = s->statements[SANDBOX_ENDED];
 	struct rows rows = {0};
 	struct err e;
 
