@@ -16,6 +16,7 @@
 #include "orchestrator/images/host.h"
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/ended.h"
+#include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/tree.h"
 
@@ -51,7 +52,7 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	sandbox_index(s);
 	if (row->ended_at_ms) {
 		s->ended_at_ms = row->ended_at_ms;
-		s->ended_code = sandbox_end_code(row->ended_code);
+		s->ended_code = life_end(row->ended_code)->code;
 		snprintf(s->ended_text, sizeof(s->ended_text), "%s", row->ended_text);
 		ended_keep(s);
 		return;

@@ -16,18 +16,28 @@ void life_note(const struct sandbox *s, struct audit_event event)
 	store_event(s->service->store, &event);
 }
 
+const struct life_end *life_end(const char *code)
+{
+	static const struct life_end ends[] = {
+		{"expired", FAIL_EXPIRED, "sandbox.expired"},
+		{"deleted", FAIL_DELETED, "sandbox.deleted"},
+		{"stopped", FAIL_STOPPED, "sandbox.stopped"},
+		{"merged", FAIL_MERGED, NULL},
+		{"frozen", FAIL_FROZEN, NULL},
+		{"tree_limit", FAIL_TREE_ENDED, "sandbox.tree_limit"},
+		{"vm_died", FAIL_VM_DIED, "sandbox.died"},
+	};
+	size_t i = 0;
+
+	while (i < ARRAY_LEN(ends) - 1 && strcmp(code, ends[i].code) != 0)
+		i++;
+	return &ends[i];
+}
+
 void life_note_end(const struct sandbox *s)
 {
-	static const struct {
-		const char *code, *event;
-	} ends[] = {
-		{"expired", "sandbox.expired"},	      {"deleted", "sandbox.deleted"},
-		{"stopped", "sandbox.stopped"},	      {"vm_died", "sandbox.died"},
-		{"tree_limit", "sandbox.tree_limit"},
-	};
+	const char *event = life_end(s->ended_code)->event;
 
-	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
-		if (!strcmp(s->ended_code, ends[i].code))
-			life_note(s, (struct audit_event){.name = ends[i].event,
-							  .text = s->ended_text});
+	if (event)
+		life_note(s, (struct audit_event){.name = event, .text = s->ended_text});
 }

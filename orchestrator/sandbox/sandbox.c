@@ -9,7 +9,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/elements.h"
-#include "base/fd.h"
 #include "base/num.h"
 #include "base/proc.h"
 #include "base/state-machine.h"
@@ -100,26 +99,6 @@ struct sandbox *sandbox_living(struct service *c, const char *tenant, const char
 	return s && s->state < SBX_ENDING ? s : NULL;
 }
 
-/* How sandboxes end: the code in the catalogue, and the failure of later requests. */
-static const struct end {
-	const char *code;
-	enum failure_code failure;
-} ends[] = {
-	{"expired", FAIL_EXPIRED}, {"deleted", FAIL_DELETED}, {"stopped", FAIL_STOPPED},
-	{"merged", FAIL_MERGED},   {"frozen", FAIL_FROZEN},   {"tree_limit", FAIL_TREE_ENDED},
-	{"vm_died", FAIL_VM_DIED},
-};
-
-/* Returns the entry of the code, or that of "vm_died" when the code is unknown. */
-static const struct end *end_of(const char *code)
-{
-	size_t i = 0;
-
-	while (i < ARRAY_LEN(ends) - 1 && strcmp(code, ends[i].code) != 0)
-		i++;
-	return &ends[i];
-}
-
 struct sandbox *sandbox_find(struct service *c, const char *tenant, const char *id,
 			     struct failure *f)
 {
@@ -128,7 +107,7 @@ struct sandbox *sandbox_find(struct service *c, const char *tenant, const char *
 	if (s && s->state < SBX_ENDING)
 		return s;
 	if (s && s->ended_code && !s->forget)
-		failure_set(f, end_of(s->ended_code)->failure, 0, "sandbox %s is gone: %s", s->id,
+		failure_set(f, life_end(s->ended_code)->failure, 0, "sandbox %s is gone: %s", s->id,
 			    s->ended_text);
 	else
 		failure_not_found(f, id);
@@ -465,11 +444,6 @@ void sandbox_close_egress(struct sandbox *s)
 
 /* --- end ------------------------------------------------------------------------------------ */
 
-const char *sandbox_end_code(const char *code)
-{
-	return end_of(code)->code;
-}
-
 static void on_vm_gone(void *arg)
 {
 	struct sandbox *s = arg;
@@ -490,7 +464,7 @@ static void note_end(struct sandbox *s, int64_t at_ms, const char *code, const c
 	tree_vm_ends(s);
 	sandbox_delist(s);
 	s->ended_at_ms = at_ms;
-	s->ended_code = sandbox_end_code(code);
+	s->ended_code = life_end(code)->code;
 	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
 }
 
@@ -508,7 +482,7 @@ static void leave(struct sandbox *s)
 	struct failure f;
 
 	log_info("sandbox %s ended (%s)", s->id, s->ended_code);
-	failure_set(&f, end_of(s->ended_code)->failure, 0, "sandbox %s is gone: %.180s", s->id,
+	failure_set(&f, life_end(s->ended_code)->failure, 0, "sandbox %s is gone: %.180s", s->id,
 		    s->ended_text);
 	sandbox_fail_ops(s, &f);
 	shed(s);

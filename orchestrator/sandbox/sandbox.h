@@ -169,8 +169,6 @@ void sandbox_end(struct sandbox *s, const char *code, const char *text, bool for
 void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text);
 /* Ends a sandbox that is now a Space; the catalogue records that already. */
 void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text);
-/* Returns the end code equal to `code`, as a static string; "vm_died" if there is none. */
-const char *sandbox_end_code(const char *code);
 /* Fails everything in flight in the VM. Execs only fail when the sandbox ends: a merge moves them.
  */
 void sandbox_fail_ops(struct sandbox *s, const struct failure *f);
