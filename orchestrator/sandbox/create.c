@@ -392,22 +392,11 @@ uint32_t creates_choosing(const struct service *c)
 
 /* --- the call ------------------------------------------------------------------------------- */
 
-/* Returns the sandbox that the call created; NULL if it created none, or, with *f filled, if that
- * sandbox has ended since. */
-static struct sandbox *made(struct op *op, struct failure *f)
-{
-	struct create *create = create_of(op);
-
-	if (!create->id[0])
-		return NULL;
-	return sandbox_find(op->service, create->tenant, create->id, f);
-}
-
 /* Deletes the sandbox: the client never received its id. */
 static void create_abandon(struct op *op)
 {
-	struct failure f;
-	struct sandbox *s = made(op, &f);
+	const struct create *create = create_of(op);
+	struct sandbox *s = sandbox_living(op->service, create->tenant, create->id);
 
 	if (s)
 		sandbox_end(s, "deleted", "the client that created it disconnected", true);
@@ -416,13 +405,9 @@ static void create_abandon(struct op *op)
 
 static void create_notify(struct op *op)
 {
-	struct failure f = op->failure;
-	struct sandbox_view view;
-	struct sandbox *s = op->failed ? NULL : made(op, &f);
+	const struct create *create = create_of(op);
 
-	if (s)
-		sandbox_view_fill(s, &view);
-	create_of(op)->fn(op->arg, s ? &view : NULL, s ? NULL : &f);
+	op_notify_made(op, create->tenant, create->id, create->fn);
 }
 
 static const struct op_methods create_ops = {

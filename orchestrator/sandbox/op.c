@@ -87,6 +87,17 @@ void op_free(struct op *op)
 	free(op);
 }
 
+void op_notify_made(const struct op *op, const char *tenant, const char *id, service_create_fn *fn)
+{
+	struct failure f = op->failure;
+	struct sandbox_view view;
+	struct sandbox *s = op->failed ? NULL : sandbox_find(op->service, tenant, id, &f);
+
+	if (s)
+		sandbox_view_fill(s, &view);
+	fn(op->arg, s ? &view : NULL, s ? NULL : &f);
+}
+
 void op_notify_done(struct op *op)
 {
 	if (!op->abandoned && op->done_fn)

@@ -65,6 +65,9 @@ struct op *op_new(struct service *c, const struct op_methods *ops, void *arg);
 struct op *op_new_sized(struct service *c, const struct op_methods *ops, size_t size, void *arg);
 /* Unlinks the operation and frees it with all it owns. */
 void op_free(struct op *op);
+/* Reports the end to `fn`: the view of the tenant's sandbox that the operation has made, or why it
+ * has made none, or why that sandbox has ended since. */
+void op_notify_made(const struct op *op, const char *tenant, const char *id, service_create_fn *fn);
 /* Reports the end through done_fn, if somebody wants to know. */
 void op_notify_done(struct op *op);
 /* Counts `n` sandboxes of the tenant and of this size as being made, until the operation is

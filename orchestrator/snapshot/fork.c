@@ -556,20 +556,6 @@ static void notify_children(struct fork *fork)
 	fork->fn(fork->op.arg, &fork->made, NULL);
 }
 
-static void notify_created(struct fork *fork)
-{
-	const struct op *op = &fork->op;
-	struct failure f = op->failure;
-	struct sandbox_view view;
-	struct sandbox *s =
-		op->failed ? NULL
-			   : sandbox_find(op->service, fork->tenant, fork->children[0].id, &f);
-
-	if (s)
-		sandbox_view_fill(s, &view);
-	fork->created_fn(op->arg, s ? &view : NULL, s ? NULL : &f);
-}
-
 static void notify_taken(struct fork *fork)
 {
 	const struct op *op = &fork->op;
@@ -588,7 +574,8 @@ static void fork_notify(struct op *op)
 	if (fork->taken_fn)
 		notify_taken(fork);
 	else if (fork->created_fn)
-		notify_created(fork);
+		op_notify_made(op, fork->tenant, fork->children ? fork->children[0].id : NULL,
+			       fork->created_fn);
 	else if (!fork->fn)
 		op_notify_done(op);
 	else if (op->failed)

@@ -281,14 +281,9 @@ static void resume_abandon(struct op *op)
 
 static void resume_notify(struct op *op)
 {
-	struct resume *r = resume_of(op);
-	struct failure f = op->failure;
-	struct sandbox_view view;
-	struct sandbox *s = op->failed ? NULL : sandbox_find(op->service, r->tenant, r->id, &f);
+	const struct resume *r = resume_of(op);
 
-	if (s)
-		sandbox_view_fill(s, &view);
-	r->fn(op->arg, s ? &view : NULL, s ? NULL : &f);
+	op_notify_made(op, r->tenant, r->id, r->fn);
 }
 
 static const struct op_methods resume_ops = {
