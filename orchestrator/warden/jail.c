@@ -27,9 +27,12 @@
 #define CONTROL_BACKLOG 64
 #define SLOT_PATH_MAX	(CONFIG_PATH_MAX + 32)
 
-void jail_name(char name[static JAIL_NAME_MAX], uint32_t slot)
+struct jail_name jail_name(uint32_t slot)
 {
-	snprintf(name, JAIL_NAME_MAX, "vm-%u", slot);
+	struct jail_name name;
+
+	snprintf(name.text, sizeof(name.text), "vm-%u", slot);
+	return name;
 }
 
 static void directory_name(char name[static SLOT_NAME_MAX], uint32_t slot)
@@ -293,22 +296,17 @@ static int make_cgroup(const struct jails *j, const struct warden_msg *m, struct
 					     .weight = weights[WARDEN_BRINGUP],
 					     .reclaim = CGROUP_RECLAIM_LAST,
 					     .pids_max = m->spawn.pids_max};
-	char name[JAIL_NAME_MAX];
 
-	jail_name(name, m->slot);
-	return cgroup_make(j->tree, name, &limits, e);
+	return cgroup_make(j->tree, jail_name(m->slot).text, &limits, e);
 }
 
 static int start(const struct jails *j, const struct warden_msg *m, struct net_jail *net,
 		 struct jailed *out, struct err *e)
 {
-	char name[JAIL_NAME_MAX];
-
 	scoped_fd int cgroup = make_cgroup(j, m, e);
 	if (cgroup < 0)
 		return cgroup;
-	jail_name(name, m->slot);
-	scoped_fd int events = cgroup_watch(j->tree, name, e);
+	scoped_fd int events = cgroup_watch(j->tree, jail_name(m->slot).text, e);
 	if (events < 0)
 		return events;
 	scoped_fd int dir = make_directory(j, m->slot, e);
@@ -334,42 +332,35 @@ int jail_start(const struct jails *j, const struct warden_msg *request, struct n
 int jail_set_priority(const struct jails *j, uint32_t slot, uint32_t priority, struct err *e)
 {
 	const struct cgroup_limits share = {.weight = weights[priority]};
-	char name[JAIL_NAME_MAX];
 
-	jail_name(name, slot);
-	return cgroup_limit(j->tree, name, &share, e);
+	return cgroup_limit(j->tree, jail_name(slot).text, &share, e);
 }
 
 int jail_set_oom(const struct jails *j, uint32_t slot, bool first, struct err *e)
 {
 	const struct cgroup_limits limits = {.reclaim = first ? CGROUP_RECLAIM_FIRST
 							      : CGROUP_RECLAIM_LAST};
-	char name[JAIL_NAME_MAX];
+	const struct jail_name name = jail_name(slot);
+	int r = cgroup_limit(j->tree, name.text, &limits, e);
 
-	jail_name(name, slot);
-	int r = cgroup_limit(j->tree, name, &limits, e);
 	if (r < 0)
 		return r;
-	return cgroup_oom_score(j->tree, name, first ? JAIL_OOM_FIRST : JAIL_OOM_LAST, e);
+	return cgroup_oom_score(j->tree, name.text, first ? JAIL_OOM_FIRST : JAIL_OOM_LAST, e);
 }
 
 int jail_kill(const struct jails *j, uint32_t slot, struct err *e)
 {
-	char name[JAIL_NAME_MAX];
-
 	/* A dying VM gets CPU time to free its memory, whatever its priority was. */
 	jail_set_priority(j, slot, WARDEN_BRINGUP, NULL);
-	jail_name(name, slot);
-	return cgroup_kill(j->tree, name, e);
+	return cgroup_kill(j->tree, jail_name(slot).text, e);
 }
 
 int jail_remove(const struct jails *j, uint32_t slot, struct err *e)
 {
-	char group[JAIL_NAME_MAX], name[SLOT_NAME_MAX];
+	char name[SLOT_NAME_MAX];
 
-	jail_name(group, slot);
 	directory_name(name, slot);
-	int r = cgroup_remove(j->tree, group, e);
+	int r = cgroup_remove(j->tree, jail_name(slot).text, e);
 	return r < 0 ? r : remove_directory(j, name, e);
 }
 

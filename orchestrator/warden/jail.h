@@ -63,8 +63,10 @@ int jail_remove(const struct jails *j, uint32_t slot, struct err *e);
 int jails_sweep(const struct jails *j, bool (*keep)(void *arg, uint32_t slot), void *arg,
 		struct err *e);
 
-/* Formats the name of a slot's cgroup. */
-#define JAIL_NAME_MAX 16
-void jail_name(char name[static JAIL_NAME_MAX], uint32_t slot);
+/* Returns the name of a slot's cgroup. */
+struct jail_name {
+	char text[16];
+};
+struct jail_name jail_name(uint32_t slot);
 
 #endif

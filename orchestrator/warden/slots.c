@@ -342,16 +342,15 @@ static void release(struct warden *w, const struct warden_msg *m)
 static int serve_vm(struct warden *w, const struct warden_msg *m, uint64_t *value, struct err *e)
 {
 	const struct cgroup_limits limits = {.memory_max = m->memory.max};
-	char name[JAIL_NAME_MAX];
+	const struct jail_name name = jail_name(m->slot);
 
-	jail_name(name, m->slot);
 	if (w->slots[m->slot].state != SLOT_RUNNING)
 		return err_say(e, ESRCH, "no VM runs in slot %u", m->slot);
 	switch (m->type) {
 	case WARDEN_MEMORY:
-		return cgroup_limit(&w->tree, name, &limits, e);
+		return cgroup_limit(&w->tree, name.text, &limits, e);
 	case WARDEN_CHARGED:
-		return cgroup_charged(&w->tree, name, value, e);
+		return cgroup_charged(&w->tree, name.text, value, e);
 	case WARDEN_PRIORITY:
 		return jail_set_priority(&w->jails, m->slot, m->priority.priority, e);
 	case WARDEN_OOM:
@@ -396,11 +395,10 @@ static void adopt(struct warden *w, uint32_t number, int events)
 static void find_one(void *arg, uint32_t number)
 {
 	struct warden *w = arg;
+	const struct jail_name name = jail_name(number);
 	struct err e = {0};
-	char name[JAIL_NAME_MAX];
 
-	jail_name(name, number);
-	scoped_fd int events = cgroup_watch(&w->tree, name, &e);
+	scoped_fd int events = cgroup_watch(&w->tree, name.text, &e);
 	if (events >= 0 && number < w->config->max_vms && cgroup_populated(events) == 1 &&
 	    warden_watch(w, events, EPOLLPRI, SOURCE_SLOT_EVENTS, number, &e) == 0) {
 		adopt(w, number, take_fd(&events));
@@ -408,7 +406,7 @@ static void find_one(void *arg, uint32_t number)
 	}
 	if (number >= w->config->max_vms)
 		log_warn("slot %u exceeds max_vms: ending its VM", number);
-	if (cgroup_empty(&w->tree, name, &e) < 0 || jail_remove(&w->jails, number, &e) < 0)
+	if (cgroup_empty(&w->tree, name.text, &e) < 0 || jail_remove(&w->jails, number, &e) < 0)
 		log_error("cannot remove what the previous warden left in slot %u: %s", number,
 			  e.text);
 }
