@@ -125,25 +125,14 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 					      .kind = spec->kind,
 					      .call_seq = taken->call_seq,
 					      .expires_at_ms = expiry_in(spec->ttl_s)};
-	struct store_space row = {.id = taken->id,
-				  .tenant = s->tenant,
-				  .sandbox = s->id,
-				  .config = s->config,
-				  .created_at_ms =
-					  time_after(&snapshots_of_tenant(s->owner)->checkpoints),
-				  .size_bytes = taken->bytes,
-				  .seq_reserved = taken->seq,
-				  .metadata = s->metadata,
-				  .env = s->env,
-				  .env_len = s->env_len,
-				  .root = s->tree->root,
-				  .depth = s->depth,
-				  .labels = spec->labels ? spec->labels : "{}",
-				  .checkpoint = &more};
+	struct store_space row = space_row_new(s, taken->id);
 	struct err e;
 
-	row.config.persistent = false; /* each start sets it anew */
-	row.config.checkpoint_calls = 0;
+	row.created_at_ms = time_after(&snapshots_of_tenant(s->owner)->checkpoints);
+	row.size_bytes = taken->bytes;
+	row.seq_reserved = taken->seq;
+	row.labels = spec->labels ? spec->labels : "{}";
+	row.checkpoint = &more;
 	struct space *p = space_add(c, &row);
 	struct checkpoint *k = p->checkpoint;
 	k->image = taken->image;

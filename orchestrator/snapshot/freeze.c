@@ -284,39 +284,12 @@ static bool has_room(const struct freeze *fr, uint64_t bytes, struct failure *f)
 
 /* --- the catalogue -------------------------------------------------------------------------- */
 
-static struct store_space row_of(const struct freeze *fr, uint64_t bytes)
-{
-	const struct sandbox *s = fr->sandbox;
-
-	struct store_space row = {
-		.id = fr->id,
-		.tenant = s->tenant,
-		.sandbox = s->id,
-		.config = s->config,
-		.created_at_ms = realtime_ms(),
-		.size_bytes = bytes,
-		.seq_reserved = fr->seq,
-		.metadata = s->metadata,
-		.env = s->env,
-		.env_len = s->env_len,
-		.root = s->tree->root,
-		.depth = s->depth,
-		.score = s->score,
-		.labels = s->labels,
-	};
-	row.config.persistent = false; /* each resume sets it anew */
-	row.config.checkpoint_calls = 0;
-	return row;
-}
-
 /* Adds the Space to the catalogue, with the keys of the requests that wait for it. */
 static int record(struct freeze *fr, struct store_space *row, const char *text, struct err *e)
 {
-	size_t n = 0;
+	scoped_free struct store_answer *answers =
+		must_alloc((list_count(&fr->calls) + 1) * sizeof(*answers));
 
-	list_each (pos, &fr->calls)
-		n++;
-	scoped_free struct store_answer *answers = must_alloc((n + 1) * sizeof(*answers));
 	list_each_of (op, const struct op, link, &fr->calls)
 		if (op_answer(op, row->tenant, MADE_SPACE, fr->id, &answers[row->n_answers]))
 			row->n_answers++;
@@ -349,11 +322,16 @@ static void commit(struct freeze *fr, uint64_t bytes)
 {
 	struct service *c = fr->service;
 	struct sandbox *s = fr->sandbox;
-	struct store_space row = row_of(fr, bytes);
+	struct store_space row = space_row_new(s, fr->id);
 	char text[ERR_TEXT_MAX];
 	struct failure f;
 	struct err e;
 
+	row.created_at_ms = realtime_ms();
+	row.size_bytes = bytes;
+	row.seq_reserved = fr->seq;
+	row.score = s->score;
+	row.labels = s->labels;
 	snprintf(text, sizeof(text), "it was frozen as space %s", fr->id);
 	if (!has_room(fr, row.size_bytes, &f)) {
 		space_files_drop(c, fr->id);

@@ -629,3 +629,9 @@ void space_read_fini(struct space_read *r)
 		close_fd(&r->fds[i]);
 	space_manifest_fini(&r->manifest);
 }
+
+void space_read_free(void *job)
+{
+	space_read_fini(job);
+	free(job);
+}

@@ -64,6 +64,7 @@ void space_read_begin(struct space_read *r, const char *state_dir, const char *i
 /* Opens the Space's files, and reads each whose checksum is not verified yet. */
 int space_read_step(void *job);
 void space_read_fini(struct space_read *r);
+void space_read_free(void *job);
 
 /* Removes a Space's directory, under each of its names; returns true when nothing of it is left.
  * The copy of its root file system stays for other Spaces. */

@@ -93,13 +93,8 @@ static void on_read(void *owner, void *job)
 	}
 }
 
-static void read_free(void *job)
-{
-	space_read_fini(job);
-	free(job);
-}
-
-static const struct step_job_ops read_ops = {LOOP_BULK, space_read_step, NULL, on_read, read_free};
+static const struct step_job_ops read_ops = {LOOP_BULK, space_read_step, NULL, on_read,
+					     space_read_free};
 
 bool space_open_start(struct space_open *open, struct space *space,
 		      void (*fn)(void *arg, const struct failure *f), void *arg)

@@ -182,6 +182,23 @@ struct space *space_add(struct service *c, const struct store_space *row)
 	return p;
 }
 
+struct store_space space_row_new(const struct sandbox *s, const char *id)
+{
+	struct store_space row = {.id = id,
+				  .tenant = s->tenant,
+				  .sandbox = s->id,
+				  .config = s->config,
+				  .metadata = s->metadata,
+				  .env = s->env,
+				  .env_len = s->env_len,
+				  .root = s->tree->root,
+				  .depth = s->depth};
+
+	row.config.persistent = false;
+	row.config.checkpoint_calls = 0;
+	return row;
+}
+
 struct store_space space_row(const struct space *p)
 {
 	return (struct store_space){.id = p->id,
@@ -367,14 +384,8 @@ static void on_scrubbed(void *owner, void *job)
 	spaces_scrub(c);
 }
 
-static void scrub_free(void *job)
-{
-	space_read_fini(job);
-	free(job);
-}
-
 static const struct step_job_ops scrub_ops = {LOOP_BULK, space_read_step, NULL, on_scrubbed,
-					      scrub_free};
+					      space_read_free};
 
 void space_scrub_stop(const struct space *p)
 {
