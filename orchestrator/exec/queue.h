@@ -16,7 +16,6 @@
 #include "orchestrator/vm/progress.h"
 
 struct inspection;
-struct inspector;
 struct report;
 struct sandbox;
 
@@ -81,7 +80,6 @@ struct exec_service {
 	size_t waiting_bytes; /* requests of all calls that are not sent completely */
 	struct output_budget output;
 	struct deferred output_deferred;
-	const struct inspector *inspector;    /* set by observe/ */
 	uint64_t execs, output_dropped_bytes; /* counters */
 };
 extern struct part exec_part;

@@ -6,8 +6,8 @@
  */
 #include <stdio.h>
 
-#include "orchestrator/exec/inspector.h"
 #include "orchestrator/exec/internal.h"
+#include "orchestrator/vm/inspector.h"
 
 #define STALL_MS 30000
 #define WAIT_MAX (20 * STALL_MS) /* between two inspections of a guest that answers */
@@ -36,7 +36,7 @@ static void on_inspected(void *arg, const struct inspected *found)
 		return;
 	}
 	snprintf(what, sizeof(what), "a call in sandbox %s", s->id);
-	exec_of_service(s->service)->inspector->log(s->service, what, found->text);
+	s->service->template_env.inspector->log(s->service, what, found->text);
 }
 
 static void on_timer(void *arg)
@@ -59,9 +59,8 @@ static void on_timer(void *arg)
 	} else if (worked) {
 		wait_on(lane, STALL_MS);
 	} else {
-		stall->inspection =
-			exec_of_service(s->service)
-				->inspector->start(s->service, s->vm, s, on_inspected, lane);
+		stall->inspection = s->service->template_env.inspector->start(s->service, s->vm, s,
+									      on_inspected, lane);
 		if (!stall->inspection)
 			wait_on(lane, STALL_MS);
 	}
@@ -93,6 +92,6 @@ void stall_end(struct exec_lane *lane)
 	struct service *c = lane->sandbox->service;
 
 	loop_timer_clear(c->loop, &lane->stall.timer);
-	exec_of_service(c)->inspector->cancel(lane->stall.inspection);
+	c->template_env.inspector->cancel(lane->stall.inspection);
 	lane->stall.inspection = NULL;
 }

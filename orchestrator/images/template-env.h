@@ -11,9 +11,9 @@
 #include "orchestrator/config/config.h"
 #include "orchestrator/io/deferred.h"
 #include "orchestrator/io/loop.h"
+#include "orchestrator/vm/inspector.h"
 #include "orchestrator/vm/vmproc.h"
 
-struct stall_report;
 struct template;
 
 /* All functions are called on the loop's thread, with the environment's `arg` first. */
@@ -33,15 +33,6 @@ struct template_env_ops {
 	/* Keeps warm sandboxes of a ready template with disks of this size permanently, if there is
 	 * room for them. */
 	void (*keep_warm)(void *arg, struct template *t, uint32_t rootfs_gb);
-	/*
-	 * Starts a report to the log on a VM that makes no progress; `what` names the VM. `done` is
-	 * called once, from the loop, unless the report is cancelled. Returns NULL when too many
-	 * reports are in progress.
-	 */
-	struct stall_report *(*report_stall)(void *arg, struct vmproc *vm, const char *what,
-					     void (*done)(void *done_arg), void *done_arg);
-	/* Cancels a report that is in progress. */
-	void (*cancel_report)(void *arg, struct stall_report *report);
 	/* A sandbox was made for a client, or ahead of need, or could not be made. */
 	void (*made)(void *arg, bool well);
 };
@@ -51,8 +42,9 @@ struct template_env {
 	const struct config *config;
 	struct deferred_queue *deferred;
 	struct vmproc_host *vms;
+	const struct inspector *inspector;
 	const struct template_env_ops *ops;
-	void *arg;
+	void *arg; /* the service */
 };
 
 #endif

@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "base/elements.h"
 #include "base/report.h"
-#include "orchestrator/exec/inspector.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/guestops/guest-op.h"
 #include "orchestrator/guestops/state.h"
@@ -447,16 +446,11 @@ static void stall_log(struct service *c, const char *what, const char *text)
 
 /* --- sandbox hooks -------------------------------------------------------------------------- */
 
-static const struct inspector inspector = {
+const struct inspector inspector = {
 	.start = start_automatic,
 	.cancel = inspection_cancel,
 	.log = stall_log,
 };
-
-void inspect_start(struct service *c)
-{
-	exec_of_service(c)->inspector = &inspector;
-}
 
 struct part inspect_part = {
 	.service_size = sizeof(struct inspect_service),

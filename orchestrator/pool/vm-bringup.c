@@ -81,7 +81,7 @@ struct vm_bringup {
 	struct vmproc_progress progress; /* of the VM process, while the guest is awaited */
 	unsigned to_prime;		 /* priming calls left */
 	uint64_t restore_ns, running_ns; /* monotonic: restore requested; vCPUs started */
-	struct stall_report *report;	 /* in progress; after it the VM is given up for `reason` */
+	struct inspection *report;	 /* in progress; after it the VM is given up for `reason` */
 	char reason[ERR_TEXT_MAX];
 	struct deferred deferred;
 	vm_bringup_fn *fn;
@@ -95,8 +95,7 @@ static void step(struct vm_bringup *b, enum bringup_event event)
 
 static void cancel_report(struct vm_bringup *b)
 {
-	if (b->report)
-		b->env->ops->cancel_report(b->env->arg, b->report);
+	b->env->inspector->cancel(b->report);
 	b->report = NULL;
 }
 
@@ -165,13 +164,15 @@ static uint32_t stalled_ms(const struct vm_bringup *b)
 	return b->state == BRINGUP_RESTORING ? RESTORE_STALL_MS : STALL_MS;
 }
 
-/* The report is in the log. A VM process that does not answer the restore request is given up by
- * vm/request.c. */
-static void on_reported(void *arg)
+/* A VM process that does not answer the restore request is given up by vm/request.c. */
+static void on_inspected(void *arg, const struct inspected *found)
 {
 	struct vm_bringup *b = arg;
+	char what[ERR_TEXT_MAX + 64];
 
 	b->report = NULL;
+	snprintf(what, sizeof(what), "the VM in slot %u (%s)", vmproc_slot(b->vm), b->reason);
+	b->env->inspector->log(b->env->arg, what, found->text);
 	if (b->state != BRINGUP_RESTORING)
 		fail(b, b->reason);
 }
@@ -180,11 +181,8 @@ static void on_reported(void *arg)
  * once if too many reports are in progress, because a request waits. */
 static void give_up(struct vm_bringup *b, const char *text)
 {
-	char what[ERR_TEXT_MAX + 64];
-
 	snprintf(b->reason, sizeof(b->reason), "%s", text);
-	snprintf(what, sizeof(what), "the VM in slot %u (%s)", vmproc_slot(b->vm), b->reason);
-	b->report = b->env->ops->report_stall(b->env->arg, b->vm, what, on_reported, b);
+	b->report = b->env->inspector->start(b->env->arg, b->vm, NULL, on_inspected, b);
 	if (!b->report && b->state != BRINGUP_RESTORING)
 		fail(b, b->reason);
 }

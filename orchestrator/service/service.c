@@ -231,7 +231,6 @@ static struct service *service_alloc(struct loop *loop, const struct config *con
 	deferred_queue_init(&c->deferred, loop);
 	exec_start(c);
 	snapshots_start(c);
-	inspect_start(c);
 	return c;
 }
 
@@ -240,8 +239,13 @@ int service_new(struct service **out, struct loop *loop, const struct config *co
 {
 	struct service *c = service_alloc(loop, config);
 
-	c->template_env =
-		(struct template_env){c->loop, &c->config, &c->deferred, &c->vms, &template_ops, c};
+	c->template_env = (struct template_env){.loop = c->loop,
+						.config = &c->config,
+						.deferred = &c->deferred,
+						.vms = &c->vms,
+						.inspector = &inspector,
+						.ops = &template_ops,
+						.arg = c};
 	c->templates = templates_new(&c->template_env);
 	c->privates = privates_new(&c->template_env);
 	c->pool = pool_new(&c->template_env, c->templates);

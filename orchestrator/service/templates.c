@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
-#include "orchestrator/exec/inspector.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/guestops/state.h"
 #include "orchestrator/images/private.h"
@@ -62,51 +61,6 @@ static bool tenant_has_sandboxes(void *arg, const char *tenant)
 	return tenant_sandboxes(arg, tenant);
 }
 
-/* --- reports on VMs without a sandbox -------------------------------------------------------- */
-
-struct stall_report {
-	struct service *service;
-	struct inspection *inspection;
-	void (*done)(void *arg);
-	void *arg;
-	char what[ERR_TEXT_MAX + 64];
-};
-
-static void on_inspected(void *arg, const struct inspected *found)
-{
-	struct stall_report *r = arg;
-	void (*done)(void *arg) = r->done;
-	void *done_arg = r->arg;
-
-	exec_of_service(r->service)->inspector->log(r->service, r->what, found->text);
-	free(r);
-	done(done_arg);
-}
-
-static struct stall_report *report_stall(void *arg, struct vmproc *vm, const char *what,
-					 void (*done)(void *done_arg), void *done_arg)
-{
-	struct service *c = arg;
-
-	struct stall_report *r = must_alloc(sizeof(*r));
-
-	r->service = c;
-	r->done = done;
-	r->arg = done_arg;
-	snprintf(r->what, sizeof(r->what), "%s", what);
-	r->inspection = exec_of_service(c)->inspector->start(c, vm, NULL, on_inspected, r);
-	if (r->inspection)
-		return r;
-	free(r);
-	return NULL;
-}
-
-static void cancel_report(void *arg, struct stall_report *r)
-{
-	exec_of_service(r->service)->inspector->cancel(r->inspection);
-	free(r);
-}
-
 const struct template_env_ops template_ops = {
 	.is_closing = is_closing,
 	.has_requests = has_requests,
@@ -115,8 +69,6 @@ const struct template_env_ops template_ops = {
 	.tenant_has_sandboxes = tenant_has_sandboxes,
 	.changed = changed,
 	.keep_warm = keep_warm,
-	.report_stall = report_stall,
-	.cancel_report = cancel_report,
 	.made = load_made,
 };
 

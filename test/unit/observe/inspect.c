@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "orchestrator/exec/inspector.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/observe/inspect.h"
 #include "orchestrator/sandbox/service.h"
@@ -615,7 +614,7 @@ static void test_reports_in_the_log_are_rate_limited(void **state)
 	char text[64 * 1024], *at = text;
 
 	for (int i = 0; i < 10; i++)
-		exec_of_service(w->service)->inspector->log(w->service, "a guest", "one\ntwo");
+		inspector.log(w->service, "a guest", "one\ntwo");
 	assert_int_equal(times_logged("a report on it follows (0 others"), 5);
 	assert_int_equal(times_logged("its report is left out"), 5);
 	assert_int_equal(times_logged("| two\n"), 5);
@@ -623,12 +622,12 @@ static void test_reports_in_the_log_are_rate_limited(void **state)
 	inspect_of_service(w->service)->stall_reports.since_ms -= 61000;
 	for (int i = 0; i < 5000; i++)
 		at += sprintf(at, "line %d\n", i);
-	exec_of_service(w->service)->inspector->log(w->service, "a guest", text);
+	inspector.log(w->service, "a guest", text);
 	assert_int_equal(times_logged("a report on it follows (5 others were left out)"), 1);
 	assert_int_equal(times_logged("| line 199\n"), 1);
 	assert_int_equal(times_logged("| line 200\n"), 0);
 	assert_int_equal(times_logged("| (more lines are left out)"), 1);
-	exec_of_service(w->service)->inspector->log(w->service, "a guest", "one");
+	inspector.log(w->service, "a guest", "one");
 	assert_int_equal(times_logged("its report is left out"), 6);
 }
 

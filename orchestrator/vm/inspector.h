@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Lets exec/ and the rooms above start a report on a VM that makes no progress. observe/, which is
- * above exec/, implements the functions.
- */
-#ifndef RAMET_ORCHESTRATOR_EXEC_INSPECTOR_H
-#define RAMET_ORCHESTRATOR_EXEC_INSPECTOR_H
+/* Lets the rooms below observe/, which implements the functions, start a report on a VM that makes
+ * no progress. */
+#ifndef RAMET_ORCHESTRATOR_VM_INSPECTOR_H
+#define RAMET_ORCHESTRATOR_VM_INSPECTOR_H
 
 #include <stdbool.h>
 
