@@ -821,7 +821,7 @@ static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec 
 	int ret = exec->request.error;
 
 	if (ret == -ENOMEM)
-		failure_set(f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
+		failure_no_memory(f);
 	else if (ret < 0 && spec->code_len > AGENT_CODE_MAX)
 		failure_set(f, FAIL_TOO_LARGE, 0, "code has %zu bytes, the limit is %u",
 			    spec->code_len, AGENT_CODE_MAX);

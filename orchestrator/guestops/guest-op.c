@@ -485,7 +485,7 @@ static bool is_encoded(const struct agent_bytes *request, struct failure *f)
 			    "bytes, the whole request %u bytes and 1024 variables",
 			    AGENT_PATH_MAX, AGENT_PAYLOAD_MAX);
 	else if (request->error < 0)
-		failure_set(f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
+		failure_no_memory(f);
 	return request->error >= 0;
 }
 

@@ -240,7 +240,7 @@ struct op *service_usage(struct service *c, const char *tenant, const char *id,
 		list_add_tail(&usage_of(s)->calls, &op->link);
 		return op;
 	}
-	failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
+	failure_no_memory(&f);
 	return op_finish(op, &f);
 }
 

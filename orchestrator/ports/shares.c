@@ -120,16 +120,12 @@ static bool record(struct sandbox *s, const char *event, const struct port_share
 	struct err e;
 	int ret;
 
-	if (!text) {
-		failure_set(f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
-		return false;
-	}
+	if (!text)
+		return failure_no_memory(f);
 	note(s, event, share);
 	ret = store_sandbox_ports(s->service->store, s->id, text, &e);
 	free(text);
-	if (ret < 0)
-		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
-	return ret == 0;
+	return ret == 0 || failure_catalogue(f, &e);
 }
 
 /* --- requests ------------------------------------------------------------------------------- */
@@ -146,10 +142,8 @@ static bool add_new(struct sandbox *s, uint16_t port, bool is_public, struct fai
 		return false;
 	}
 	random_id(share.token, sizeof(share.token), "");
-	if (!share_add(p, &share)) {
-		failure_set(f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
-		return false;
-	}
+	if (!share_add(p, &share))
+		return failure_no_memory(f);
 	if (record(s, SHARED, &share, f))
 		return true;
 	share_remove(p, share_find(p, port));

@@ -78,10 +78,8 @@ static bool apply(struct sandbox *s, const struct sandbox_change *change, struct
 	}
 	scoped_free char *metadata = strdup(change->metadata ? change->metadata : s->metadata);
 	scoped_free char *labels = strdup(change->labels ? change->labels : s->labels);
-	if (!metadata || !labels) {
-		failure_set(f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
-		return false;
-	}
+	if (!metadata || !labels)
+		return failure_no_memory(f);
 	if (change->timeout_s)
 		expiry = expiry_in(s, config.timeout_s);
 	const struct store_sandbox row = {.id = s->id,
@@ -90,10 +88,8 @@ static bool apply(struct sandbox *s, const struct sandbox_change *change, struct
 					  .metadata = metadata,
 					  .score = change->score.given ? change->score : s->score,
 					  .labels = labels};
-	if (store_sandbox_change(s->service->store, &row, &e) < 0) {
-		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
-		return false;
-	}
+	if (store_sandbox_change(s->service->store, &row, &e) < 0)
+		return failure_catalogue(f, &e);
 	swap_text(&s->metadata, &metadata);
 	swap_text(&s->labels, &labels);
 	s->score = row.score;

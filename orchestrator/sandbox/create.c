@@ -100,7 +100,7 @@ static void complete(struct create *create, struct vm_bringup *warm)
 	if (store_sandbox_add(c->store, &row, &e) < 0) {
 		ready_vm_drop(&ready);
 		note_made(c, false);
-		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
+		failure_catalogue(&f, &e);
 		fail(create, &f);
 		return;
 	}
@@ -440,7 +440,7 @@ struct op *service_create(struct service *c, const char *tenant, const struct sa
 	op_expect(&create->op, create->sandbox->owner, 1, NULL);
 	list_add_tail(&c->creates, &create->op.link);
 	if (!create->tenant || !copy_spec(create->sandbox, spec)) {
-		failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
+		failure_no_memory(&f);
 		fail(create, &f);
 		return &create->op;
 	}

@@ -110,13 +110,20 @@ struct sandbox *sandbox_find(struct service *c, const char *tenant, const char *
 		failure_set(f, life_end(s->ended_code)->failure, 0, "sandbox %s is gone: %s", s->id,
 			    s->ended_text);
 	else
-		failure_not_found(f, id);
+		failure_set(f, FAIL_NOT_FOUND, 0, "there is no sandbox %.40s", id);
 	return NULL;
 }
 
-void failure_not_found(struct failure *f, const char *id)
+bool failure_catalogue(struct failure *f, const struct err *e)
 {
-	failure_set(f, FAIL_NOT_FOUND, 0, "there is no sandbox %.40s", id);
+	failure_set(f, FAIL_CATALOGUE, 5, "%s", e->text);
+	return false;
+}
+
+bool failure_no_memory(struct failure *f)
+{
+	failure_set(f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
+	return false;
 }
 
 bool sandbox_is_reached(const struct sandbox *s, struct failure *f)
@@ -528,7 +535,7 @@ struct op *service_delete(struct service *c, const char *tenant, const char *id,
 	}
 	life_note(s, (struct audit_event){.name = "sandbox.deleted", .text = deleted});
 	if (store_sandbox_forget(c->store, s->id, &e) < 0) {
-		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
+		failure_catalogue(&f, &e);
 		return op_finish(op, &f);
 	}
 	s->off_catalogue = true;

@@ -135,8 +135,10 @@ void sandbox_touch(struct sandbox *s);
 
 struct sandbox *sandbox_find(struct service *c, const char *tenant, const char *id,
 			     struct failure *f);
-/* Fills in *f for a sandbox that this tenant does not have. */
-void failure_not_found(struct failure *f, const char *id);
+/* Fill in *f for a change that the catalogue did not record, and for a lack of memory. Return
+ * false. */
+bool failure_catalogue(struct failure *f, const struct err *e);
+bool failure_no_memory(struct failure *f);
 /* Makes the sandbox known by its id. */
 void sandbox_index(struct sandbox *s);
 /* Returns whether the sandbox, which sandbox_find has returned, takes requests. False, with *f

@@ -81,10 +81,8 @@ bool service_tree_change(struct service *c, const char *tenant, const char *id,
 				       .spent_ms = t->spent_ms};
 	if (!tree_budget_fits(c, tenant, &row.budget, NULL, f))
 		return false;
-	if (store_tree_set(c->store, &row, &e) < 0) {
-		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
-		return false;
-	}
+	if (store_tree_set(c->store, &row, &e) < 0)
+		return failure_catalogue(f, &e);
 	tree_set_budget(t, &row.budget);
 	return true;
 }

@@ -71,7 +71,7 @@ static void on_turn(void *arg)
 		return;
 	f->read = 0;
 	if (store_events(store, &f->rest, READ_ROWS, on_row, f, &e) < 0) {
-		failure_set(&failure, FAIL_CATALOGUE, 5, "%s", e.text);
+		failure_catalogue(&failure, &e);
 		end(f, &failure);
 	} else if (f->left && f->read == READ_ROWS) {
 		look(f);

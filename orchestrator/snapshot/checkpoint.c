@@ -144,7 +144,7 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 	else
 		each_call_added(s, k);
 	if (store_checkpoint_add(c->store, &more, s->id, answer, &e) < 0) {
-		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
+		failure_catalogue(f, &e);
 		space_forget(p);
 		return NULL;
 	}
@@ -314,10 +314,8 @@ bool service_checkpoint_change(struct service *c, const char *tenant, const char
 		more.pin = change->pin == CHANGE_TRUE;
 	if (change->ttl_s)
 		more.expires_at_ms = expiry_in(change->ttl_s);
-	if (store_checkpoint_change(c->store, &row, &e) < 0) {
-		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
-		return false;
-	}
+	if (store_checkpoint_change(c->store, &row, &e) < 0)
+		return failure_catalogue(f, &e);
 	set_text(&k->name, change->name);
 	set_text(&p->labels, change->labels);
 	p->score = row.score;
@@ -378,7 +376,7 @@ struct op *service_checkpoint_delete(struct service *c, const char *tenant, cons
 	op->done_fn = fn;
 	struct space *p = find_deletable(c, tenant, id, &f);
 	if (p && remove_by(op, p, "checkpoint.deleted", NULL, &e) < 0) {
-		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
+		failure_catalogue(&f, &e);
 		p = NULL;
 	}
 	return p ? op : op_finish(op, &f);
@@ -440,8 +438,7 @@ bool service_checkpoints_prune(struct service *c, const char *tenant,
 	while (n-- && !how->dry_run) {
 		if (checkpoint_remove(chosen[n], "checkpoint.deleted", "it was pruned", &e) == 0)
 			continue;
-		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
-		return false;
+		return failure_catalogue(f, &e);
 	}
 	return true;
 }

@@ -200,7 +200,7 @@ static void complete(struct fork *fork)
 		return;
 	}
 	if (n < 0) {
-		failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
+		failure_no_memory(&f);
 		fork_fail(fork, &f);
 		return;
 	}
@@ -210,7 +210,7 @@ static void complete(struct fork *fork)
 		return;
 	}
 	if (fork_record(fork, rows, n, &e) < 0) {
-		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
+		failure_catalogue(&f, &e);
 		fork_fail(fork, &f);
 	} else {
 		fork_begin(fork, n);

@@ -159,10 +159,8 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 	life_note(parent, (struct audit_event){.name = "sandbox.merged", .winner = winner->id});
 	int ret = store_sandbox_merge(c->store, &m, &e);
 	apply_lines(parent, lines, m.n_lines, ret == 0);
-	if (ret < 0) {
-		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
-		return false;
-	}
+	if (ret < 0)
+		return failure_catalogue(f, &e);
 	snapshots_of_service(c)->merges++;
 	log_info("sandbox %s: continues in the VM of %s, slot %u", parent->id, winner->id,
 		 winner->slot);
@@ -181,10 +179,8 @@ bool merge_rolled_back(struct sandbox *parent, struct sandbox *winner, struct re
 
 	life_note(parent,
 		  (struct audit_event){.name = "sandbox.rolled_back", .checkpoint = to->id});
-	if (store_sandbox_merge(c->store, &m, &e) < 0) {
-		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
-		return false;
-	}
+	if (store_sandbox_merge(c->store, &m, &e) < 0)
+		return failure_catalogue(f, &e);
 	log_info("sandbox %s: rolled back to checkpoint %s, in slot %u", parent->id, to->id,
 		 winner->slot);
 	winner->off_catalogue = true;

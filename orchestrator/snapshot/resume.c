@@ -177,7 +177,7 @@ static void complete(struct resume *r, struct vm_bringup *warm)
 	struct failure f;
 	struct err e;
 
-	failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
+	failure_no_memory(&f);
 	if (s && !tree_claim_stands(&r->claim, &f)) {
 		sandbox_free(s);
 	} else if (s) {
@@ -192,7 +192,7 @@ static void complete(struct resume *r, struct vm_bringup *warm)
 			begin(r, s, &ready);
 			return;
 		}
-		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
+		failure_catalogue(&f, &e);
 		sandbox_free(s);
 	}
 	ready_vm_drop(&ready);

@@ -359,7 +359,7 @@ struct op *service_space_delete(struct service *c, const char *tenant, const cha
 	if (p && !space_is_unused(p, &f)) {
 		p = NULL;
 	} else if (p && store_space_forget(c->store, id, &e) < 0) {
-		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
+		failure_catalogue(&f, &e);
 		p = NULL;
 	}
 	if (!p)
