@@ -149,8 +149,10 @@ static int load(struct file *f, struct err *e)
 }
 
 /* ramet-fleet is in none of the service's groups: only the folder keeps others out. */
-static int save(const struct file *f, struct err *e)
+static int save(struct disk_job *job)
 {
+	const struct file *f = job->what;
+	struct err *e = &job->job.err;
 	scoped_fd int dir = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	return dir < 0 ? err_set(e, errno, "open %s", f->path)
@@ -159,12 +161,7 @@ static int save(const struct file *f, struct err *e)
 
 /* --- to other hosts --------------------------------------------------------------------------- */
 
-static int save_work(struct disk_job *job)
-{
-	return save(job->what, &job->job.err);
-}
-
-static void begin_offer(struct shared_keys *s);
+static void begin_offer(void *arg);
 
 static void on_saved(void *arg, struct disk_job *job)
 {
@@ -178,8 +175,9 @@ static void on_saved(void *arg, struct disk_job *job)
 }
 
 /* Writes the catalogue's keys, unless something else is under way: then this is called again. */
-static void begin_offer(struct shared_keys *s)
+static void begin_offer(void *arg)
 {
+	struct shared_keys *s = arg;
 	struct ring_key each;
 
 	if (!s->offering || s->writing || s->ring)
@@ -192,13 +190,8 @@ static void begin_offer(struct shared_keys *s)
 		ring_write_next(&f->text, &each);
 	}
 	ring_write_end(&f->text);
-	s->writing = disk_job_start(s->loop, save_work, f, 0, on_saved, s);
+	s->writing = disk_job_start(s->loop, save, f, 0, on_saved, s);
 	s->writing->free_what = file_free;
-}
-
-static void on_offer(void *arg)
-{
-	begin_offer(arg);
 }
 
 static void on_key_changed(void *arg)
@@ -206,12 +199,12 @@ static void on_key_changed(void *arg)
 	struct shared_keys *s = arg;
 
 	s->offering = true;
-	loop_timer_start(s->loop, &s->offer, on_offer, s, 0);
+	loop_timer_start(s->loop, &s->offer, begin_offer, s, 0);
 }
 
 /* --- from other hosts ------------------------------------------------------------------------- */
 
-static void begin_reading(struct shared_keys *s);
+static void begin_reading(void *arg);
 
 /* Takes up to `most` keys of the ring. Returns whether there are more. */
 static bool take_some(struct shared_keys *s, size_t most)
@@ -270,18 +263,15 @@ static void on_loaded(void *arg, struct disk_job *job)
 		begin_reading(s);
 }
 
-static void begin_reading(struct shared_keys *s)
+static void begin_reading(void *arg)
 {
+	struct shared_keys *s = arg;
+
 	s->changed = s->reading || s->ring;
 	if (s->changed)
 		return;
 	s->reading = disk_job_start(s->loop, load_work, file_new(s, KEYS_FILE), 0, on_loaded, s);
 	s->reading->free_what = file_free;
-}
-
-static void on_file_changed(void *arg)
-{
-	begin_reading(arg);
 }
 
 /* --- start and end ---------------------------------------------------------------------------- */
@@ -343,7 +333,7 @@ struct shared_keys *shared_keys_new(struct loop *loop, const struct config *conf
 	s->config = config;
 	s->member = member;
 	s->keys = keys;
-	member_follow(member, KEYS_FILE, on_file_changed, s);
+	member_follow(member, KEYS_FILE, begin_reading, s);
 	take_now(s);
 	keys_follow(keys, on_key_changed, s);
 	on_key_changed(s);
