@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "orchestrator/events/sign.h"
 
@@ -45,10 +46,8 @@ static bool set_up(struct post *p, const char *url)
 
 int post_new(struct post **out, const struct config *config, const char *url, struct err *e)
 {
-	struct post *p = calloc(1, sizeof(*p));
+	struct post *p = must_alloc(sizeof(*p));
 
-	if (!p)
-		return err_set(e, ENOMEM, "set up requests to %.100s", url);
 	p->config = config;
 	p->curl = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK ? curl_easy_init() : NULL;
 	if (!p->curl || !set_up(p, url)) {

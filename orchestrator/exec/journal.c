@@ -100,10 +100,8 @@ static bool map_file(struct journal *j, int fd)
 
 static struct journal *make(const char *run_dir, uint32_t slot)
 {
-	struct journal *j = calloc(1, sizeof(*j));
+	struct journal *j = must_alloc(sizeof(*j));
 
-	if (!j)
-		return NULL;
 	snprintf(j->path, sizeof(j->path), "%s/journals/%u", run_dir, slot);
 	j->limit = FIRST_LOG;
 	return j;
@@ -188,8 +186,6 @@ struct journal *journal_new(const char *run_dir, uint32_t slot, uint32_t pid)
 {
 	struct journal *j = make(run_dir, slot);
 
-	if (!j)
-		return NULL;
 	if (!make_file(j, run_dir)) {
 		if (!j->warned)
 			log_warn("create the session journal %s: %s; "
@@ -609,9 +605,7 @@ struct exec_point *exec_point_of(struct exec_point *first, const char *context)
 			continue;
 		if (n == EXEC_POINTS_MAX)
 			return NULL;
-		p->next = calloc(1, sizeof(*p));
-		if (!p->next)
-			return NULL;
+		p->next = must_alloc(sizeof(*p));
 		snprintf(p->next->context, sizeof(p->next->context), "%s", context);
 	}
 	return p;
@@ -818,8 +812,6 @@ struct journal *journal_open(const char *run_dir, uint32_t slot, uint32_t pid,
 	struct journal *j = make(run_dir, slot);
 
 	*out = (struct journal_state){0};
-	if (!j)
-		return NULL;
 	if (restore(j, pid, out))
 		return j;
 	journal_close(j);

@@ -115,7 +115,7 @@ int exec_point_copy_call(struct exec_point *to, const struct exec_point *from);
  * exec_point_fini in both cases. */
 int exec_point_copy(struct exec_point *to, const struct exec_point *from);
 /* Returns the context's point of the list that begins with `first`; a new one if there is none, or
- * NULL without memory, or when the list has EXEC_POINTS_MAX already. */
+ * NULL when the list has EXEC_POINTS_MAX already. */
 struct exec_point *exec_point_of(struct exec_point *first, const char *context);
 
 #endif

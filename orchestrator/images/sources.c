@@ -22,11 +22,11 @@ static struct known_sources *sources_read(const struct config *config)
 	char **names = source_names(config);
 	size_t n = 1;
 
-	while (names && names[n - 1])
+	while (names[n - 1])
 		n++;
 	struct known_sources *s = must_alloc(sizeof(*s) + n * sizeof(s->all[0]));
 	add(s, config, TEMPLATE_DEFAULT);
-	for (char **name = names; name && *name; name++)
+	for (char **name = names; *name; name++)
 		add(s, config, *name);
 	source_names_free(names);
 	return s;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/num.h"
 
@@ -204,26 +205,23 @@ static int by_name(const void *a, const void *b)
 
 char **source_names(const struct config *c)
 {
-	char **names = calloc(NAMES_MAX + 1, sizeof(*names));
+	char **names = must_alloc((NAMES_MAX + 1) * sizeof(*names));
 	DIR *d = c->templates_dir[0] ? opendir(c->templates_dir) : NULL;
 	struct dirent *entry;
 	size_t n = 0;
 
-	while (names && d && n < NAMES_MAX && (entry = readdir(d)))
-		if (names_template(c, entry->d_name)) {
-			names[n] = strdup(entry->d_name);
-			n += names[n] != NULL;
-		}
+	while (d && n < NAMES_MAX && (entry = readdir(d)))
+		if (names_template(c, entry->d_name))
+			names[n++] = must_copy(entry->d_name);
 	if (d)
 		closedir(d);
-	if (names)
-		qsort(names, n, sizeof(*names), by_name);
+	qsort(names, n, sizeof(*names), by_name);
 	return names;
 }
 
 void source_names_free(char **names)
 {
-	for (char **each = names; each && *each; each++)
+	for (char **each = names; *each; each++)
 		free(*each);
 	free(names);
 }

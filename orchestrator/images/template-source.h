@@ -50,7 +50,7 @@ bool source_name_ok(const char *name);
 int source_find(const struct config *c, const char *name, struct source *out, struct err *e);
 
 /* Returns the sorted names of all templates but the default one, NULL-terminated; free them with
- * source_names_free. NULL when out of memory. */
+ * source_names_free. */
 char **source_names(const struct config *c);
 void source_names_free(char **names);
 

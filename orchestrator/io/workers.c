@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/list.h"
 #include "orchestrator/io/loop-internal.h"
@@ -89,10 +90,8 @@ static int start_threads(struct workers *w)
 
 int workers_new(struct workers **out, int wake_fd)
 {
-	struct workers *w = calloc(1, sizeof(*w));
+	struct workers *w = must_alloc(sizeof(*w));
 
-	if (!w)
-		return -ENOMEM;
 	w->wake_fd = wake_fd;
 	pthread_mutex_init(&w->lock, NULL);
 	sem_init(&w->wake, 0, 0);
@@ -124,10 +123,8 @@ void workers_free(struct workers *w)
 
 int workers_add(struct workers *w, void (*work)(void *arg), void (*done)(void *arg), void *arg)
 {
-	struct job *job = malloc(sizeof(*job));
+	struct job *job = must_alloc(sizeof(*job));
 
-	if (!job)
-		return -ENOMEM;
 	*job = (struct job){.work = work, .done = done, .arg = arg};
 	pthread_mutex_lock(&w->lock);
 	bool closing = w->closing;

@@ -279,11 +279,11 @@ static struct inspection *inspection_start(struct service *c, struct vmproc *vm,
 	add_service(c, &i->report);
 	if (s)
 		add_sandbox(s, &i->report);
-	if (vm)
+	if (vm) {
 		i->look = vmproc_look(vm, on_looked, i);
-	if (i->look)
 		return i;
-	report_add(&i->report, vm ? "no memory to inspect its VM\n" : "it has no VM\n");
+	}
+	report_add(&i->report, "it has no VM\n");
 	deferred_run(&c->deferred, &i->deferred, notify, i);
 	return i;
 }

@@ -300,7 +300,7 @@ static void list_known(struct source_look *look)
 	char **names = source_names(&look->config);
 	size_t used = (size_t)snprintf(look->known, sizeof(look->known), TEMPLATE_DEFAULT);
 
-	for (char **each = names; each && *each && used < sizeof(look->known); each++)
+	for (char **each = names; *each && used < sizeof(look->known); each++)
 		used += (size_t)snprintf(look->known + used, sizeof(look->known) - used, ", %s",
 					 *each);
 	source_names_free(names);
@@ -435,11 +435,11 @@ struct op *service_create(struct service *c, const char *tenant, const struct sa
 	if (spec->tree)
 		create->budget = *spec->tree;
 	create->sandbox = sandbox_new(c, "", tenant);
-	create->tenant = strdup(tenant);
+	create->tenant = must_copy(tenant);
 	create->private = tenant_is_private(c, tenant);
 	op_expect(&create->op, create->sandbox->owner, 1, NULL);
 	list_add_tail(&c->creates, &create->op.link);
-	if (!create->tenant || !copy_spec(create->sandbox, spec)) {
+	if (!copy_spec(create->sandbox, spec)) {
 		failure_no_memory(&f);
 		fail(create, &f);
 		return &create->op;

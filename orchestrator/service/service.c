@@ -175,8 +175,7 @@ static int open_parts(struct service *c, int warden_fd, struct err *e)
 	c->vms.slot_free = on_slot_free;
 	c->vms.measured = promises_measured;
 	c->vms.arg = c;
-	if (vmproc_host_init(&c->vms, c->config.max_vms) < 0)
-		return err_set(e, ENOMEM, "allocate %u VM slots", c->config.max_vms);
+	vmproc_host_init(&c->vms, c->config.max_vms);
 	int ret = catalogue_open(c, e);
 	if (ret == 0)
 		events_init(c);

@@ -190,11 +190,11 @@ bool store_is_behind(const struct store *s)
 
 struct store_batch *store_take(struct store *s)
 {
-	struct store_batch *b = calloc(1, sizeof(*b));
+	struct store_batch *b = must_alloc(sizeof(*b));
 	struct mirror *m = s->mirror;
 	struct err e;
 
-	if (!b || !m)
+	if (!m)
 		return b;
 	if (m->whole) {
 		if (begin_copy(m->disk, m->path, &e) < 0) {

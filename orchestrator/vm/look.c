@@ -248,10 +248,8 @@ static void ask(struct vmproc_look *l, struct vmproc *vm)
 
 struct vmproc_look *vmproc_look(struct vmproc *vm, vmproc_look_fn *fn, void *arg)
 {
-	struct vmproc_look *l = calloc(1, sizeof(*l));
+	struct vmproc_look *l = must_alloc(sizeof(*l));
 
-	if (!l)
-		return NULL;
 	l->host = vm->host;
 	l->pid = vm->id.pid;
 	l->fn = fn;

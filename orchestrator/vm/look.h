@@ -18,7 +18,7 @@ struct vmproc_look;
  */
 typedef void vmproc_look_fn(void *arg, bool answers, const char *text);
 /* Starts a report. Calls `fn` with it once, from the loop, also if the VM dies or is dropped
- * meanwhile. Returns NULL when out of memory; then `fn` is not called. */
+ * meanwhile. */
 struct vmproc_look *vmproc_look(struct vmproc *vm, vmproc_look_fn *fn, void *arg);
 /* Cancels the report: `fn` is not called. NULL is fine. */
 void vmproc_look_cancel(struct vmproc_look *l);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,12 +20,11 @@ static size_t words(uint32_t slots)
 	return (slots + WORD_BITS - 1) / WORD_BITS;
 }
 
-int vmproc_host_init(struct vmproc_host *h, uint32_t max_vms)
+void vmproc_host_init(struct vmproc_host *h, uint32_t max_vms)
 {
 	h->max_vms = max_vms;
-	h->slots = calloc(max_vms, sizeof(struct vmproc *));
-	h->taken = calloc(words(max_vms), sizeof(*h->taken));
-	return h->slots && h->taken ? 0 : -ENOMEM;
+	h->slots = must_alloc(max_vms * sizeof(struct vmproc *));
+	h->taken = must_alloc(words(max_vms) * sizeof(*h->taken));
 }
 
 /* VMs with operations in flight are freed when the loop ends these. */

@@ -46,7 +46,7 @@ struct vmproc_host {
 	bool detached; /* the service ends but VMs keep running: nothing is released */
 };
 
-int vmproc_host_init(struct vmproc_host *h, uint32_t max_vms);
+void vmproc_host_init(struct vmproc_host *h, uint32_t max_vms);
 void vmproc_host_fini(struct vmproc_host *h);
 /* Returns the number of slots that VMs can have: all but the retired ones. */
 uint32_t vmproc_host_usable(const struct vmproc_host *h);

@@ -446,7 +446,7 @@ static void start(uint8_t how)
 	/* Between inputs the fuzzer may open descriptors, such as those to a symbolizer. */
 	first_free_fd = dup(empty_fd);
 	close(first_free_fd);
-	expect(vmproc_host_init(&host, 1) == 0);
+	vmproc_host_init(&host, 1);
 	is_ready = is_dead = is_dropped = is_gone = false;
 	requests = replies = 0;
 	memset(answered, 0, sizeof(answered));

@@ -46,7 +46,7 @@ static struct vmproc vms[SLOTS + 1];
 static void begin(struct vmproc_host *h)
 {
 	*h = (struct vmproc_host){.want_slot = on_wanted, .slot_free = on_given};
-	assert_int_equal(vmproc_host_init(h, SLOTS), 0);
+	vmproc_host_init(h, SLOTS);
 	wanted = given = 0;
 	for (unsigned i = 0; i <= SLOTS; i++) {
 		vms[i] = (struct vmproc){.host = h, .id = {.slot = VM_NO_SLOT}};
