@@ -33,6 +33,7 @@
 #define KERNEL_SCAN   607 /* 6.7: PAGEMAP_SCAN, Landlock for TCP */
 #define KERNEL_LEAST  601 /* 6.1, that of Debian 12 */
 #define FS_XFS_MAGIC  0x58465342
+#define CONTROLLERS   "/sys/fs/cgroup/cgroup.controllers"
 #define VMS_UNIT      "/sys/fs/cgroup" LIMITS_UNIT_CGROUP
 #define FORMER_CGROUP "/sys/fs/cgroup/ramet/ramet"
 
@@ -249,11 +250,20 @@ static void check_controllers(const struct doctor_host *h)
 	static const char *const needed[] = {"memory", "cpu", "pids"};
 	char text[LINE_BYTES];
 
-	if (!doctor_line(h, "/sys/fs/cgroup/cgroup.controllers", text, sizeof(text))) {
+	if (!doctor_exists(h, CONTROLLERS)) {
 		doctor_say(
 			h, "cgroup", DOCTOR_PROBLEM,
 			"boot with systemd.unified_cgroup_hierarchy=1 on the kernel's command line",
 			"cgroup v2 is not mounted at /sys/fs/cgroup, so VMs cannot be limited");
+		return;
+	}
+	if (!doctor_line(h, CONTROLLERS, text, sizeof(text))) {
+		doctor_say(h, "cgroup", DOCTOR_PROBLEM,
+			   "remove cgroup_disable= and mounts of cgroup v1, and boot with "
+			   "systemd.unified_cgroup_hierarchy=1; in a container, give it a cgroup "
+			   "with controllers",
+			   "cgroup v2 is mounted at /sys/fs/cgroup, but no controller is available "
+			   "there, so VMs cannot be limited");
 		return;
 	}
 	for (size_t i = 0; i < ARRAY_LEN(needed); i++)

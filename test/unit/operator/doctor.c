@@ -165,6 +165,8 @@ static void missing_controllers_are_named(void **state)
 	       "no memory controller");
 	expect("/sys/fs/cgroup/cgroup.controllers", "cpu memory pids\n", DOCTOR_WARNING,
 	       "no io controller");
+	expect("/sys/fs/cgroup/cgroup.controllers", "\n", DOCTOR_PROBLEM,
+	       "cgroup v2 is mounted at /sys/fs/cgroup, but no controller is available");
 	drop("/sys/fs/cgroup/cgroup.controllers");
 	check(false);
 	assert_non_null(strstr(said, "2 cgroup: cgroup v2 is not mounted"));
