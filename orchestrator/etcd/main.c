@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/num.h"
+#include "orchestrator/etcd/order.h"
 #include "orchestrator/etcd/session.h"
 
 static const char usage[] =
@@ -37,29 +37,11 @@ static const char usage[] =
 
 struct arguments {
 	bool check;
+	bool explained;	  /* it was printed what is wrong with them */
 	const char *host; /* the host that gets an order; NULL: no order is given */
 	struct order order;
 	const char *certificates, *tables;
 };
-
-/* Parses a time such as 30m; without a unit, seconds. */
-static bool parse_time(const char *text, int64_t *out)
-{
-	static const struct {
-		const char *unit;
-		uint32_t seconds;
-	} units[] = {{"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
-	uint32_t n;
-
-	if (!number_take(&text, 0, 1000000, &n))
-		return false;
-	for (size_t i = 0; i < ARRAY_LEN(units); i++)
-		if (strcmp(text, units[i].unit) == 0) {
-			*out = (int64_t)n * units[i].seconds;
-			return true;
-		}
-	return false;
-}
 
 static bool parse_option(struct arguments *out, int option)
 {
@@ -73,10 +55,12 @@ static bool parse_option(struct arguments *out, int option)
 	case 't':
 		if (out->order.kind != ORDER_DRAIN)
 			return false;
-		if (!parse_time(optarg, &in)) {
+		if (!order_time_parse(optarg, &in)) {
 			fprintf(stderr,
-				"--deadline must be a time like 90s, 30m, 12h or 2d, not \"%s\"\n",
+				"ramet-fleet: --deadline must be " ORDER_TIME_FORM
+				", not \"%.60s\"\n",
 				optarg);
+			out->explained = true;
 			return false;
 		}
 		out->order.deadline = now + in;
@@ -191,7 +175,8 @@ int main(int argc, char *argv[])
 	signal(SIGPIPE, SIG_IGN);
 	umask(027);
 	if (!parse(&args, argc, argv)) {
-		fputs(usage, stderr);
+		if (!args.explained)
+			fputs(usage, stderr);
 		return 2;
 	}
 	int ret = fleet_settings_load(&settings, args.certificates, &e);

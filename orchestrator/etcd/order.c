@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/num.h"
 #include "orchestrator/json/json.h"
 
 static const char *const names[] = {
@@ -56,4 +57,22 @@ void order_write(struct text *out, const struct order *order)
 	text_printf(out, "{\"format\":%d,\"order\":\"%s\",\"at\":%lld,\"deadline\":%lld}",
 		    ORDER_FORMAT, names[order->kind], (long long)order->at,
 		    (long long)order->deadline);
+}
+
+bool order_time_parse(const char *text, int64_t *seconds)
+{
+	static const struct {
+		const char *unit;
+		uint32_t seconds;
+	} units[] = {{"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+	uint32_t n;
+
+	if (!number_take(&text, 0, 1000000, &n))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(units); i++)
+		if (strcmp(text, units[i].unit) == 0) {
+			*seconds = (int64_t)n * units[i].seconds;
+			return true;
+		}
+	return false;
 }

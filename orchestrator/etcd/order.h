@@ -4,6 +4,7 @@
 #ifndef RAMET_ORCHESTRATOR_ETCD_ORDER_H
 #define RAMET_ORCHESTRATOR_ETCD_ORDER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,5 +28,10 @@ struct order {
 /* Returns 0, or -errno with *e filled. */
 int order_read(struct order *out, const char *text, size_t len, struct err *e);
 void order_write(struct text *out, const struct order *order);
+
+/* Completes "--deadline must be". */
+#define ORDER_TIME_FORM "a time like 90s, 30m, 12h or 2d"
+/* Parses a time until a deadline, in seconds if it has no unit. Returns false for anything else. */
+bool order_time_parse(const char *text, int64_t *seconds);
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
+#include "orchestrator/etcd/order.h"
 #include "orchestrator/fleet/table.h"
 #include "orchestrator/operator/backup.h"
 #include "orchestrator/operator/command.h"
@@ -129,23 +130,43 @@ int hosts_show(const struct config *config, const char *tables, struct err *e)
 
 /* --- orders ----------------------------------------------------------------------------------- */
 
-/* Becomes `ramet-fleet --drain HOST …`. Returns -EINVAL without an error text for a wrong order. */
-static int give_order(int argc, char *const argv[], struct err *e)
+static bool is_order(const char *word)
 {
-	static const char *const orders[] = {"drain", "undrain", "forget"};
-	char *args[8] = {"ramet-fleet"}, option[16];
-	bool known = false;
+	return strcmp(word, "drain") == 0 || strcmp(word, "undrain") == 0 ||
+	       strcmp(word, "forget") == 0;
+}
 
-	for (size_t i = 0; i < ARRAY_LEN(orders); i++)
-		known |= strcmp(argv[1], orders[i]) == 0;
-	if (!known || argc < 3 || argc > 5)
-		return -EINVAL;
-	snprintf(option, sizeof(option), "--%s", argv[1]);
-	args[1] = option;
-	for (int i = 2; i < argc; i++)
-		args[i] = argv[i];
-	execv(FLEET_PROGRAM, args);
-	return err_set(e, errno, "execute " FLEET_PROGRAM);
+/* Prints what is wrong with the arguments, and returns the exit status. */
+static int refuse_order(const struct err *e, const char *more)
+{
+	fprintf(stderr, "rametctl: %s\n%s", e->text, more);
+	return COMMAND_USAGE;
+}
+
+/* Becomes `ramet-fleet --drain HOST …`. Returns an exit status if that fails. */
+static int give_order(int argc, const char *const argv[])
+{
+	/* Only a drain has a deadline. */
+	struct option_value option = {"--deadline", NULL};
+	const size_t n_options = strcmp(argv[1], "drain") == 0;
+	char order[16], deadline[64];
+	const char *host;
+	int64_t seconds;
+	struct err e;
+
+	if (command_options(argc - 2, argv + 2, &option, n_options, &host, 1, &e) < 0)
+		return refuse_order(&e, usage);
+	if (option.value && !order_time_parse(option.value, &seconds)) {
+		err_say(&e, EINVAL, "--deadline must be " ORDER_TIME_FORM ", not \"%.60s\"",
+			option.value);
+		return refuse_order(&e, "");
+	}
+	snprintf(order, sizeof(order), "--%s", argv[1]);
+	snprintf(deadline, sizeof(deadline), "--deadline=%s", option.value ? option.value : "");
+	execl(FLEET_PROGRAM, "ramet-fleet", order, host, option.value ? deadline : NULL,
+	      (char *)NULL);
+	err_set(&e, errno, "execute " FLEET_PROGRAM);
+	return command_failed(&e);
 }
 
 /* ---------------------------------------------------------------------------------------------- */
@@ -155,9 +176,9 @@ int host_command(const struct config *config, int argc, char *const argv[])
 	struct err e = {0};
 	int ret = -EINVAL;
 
+	if (argc > 1 && is_order(argv[1]))
+		return give_order(argc, (const char *const *)argv);
 	if (argc > 1 && argc < 4 && strcmp(argv[1], "list") == 0)
 		ret = hosts_show(config, argc > 2 ? argv[2] : hosts_folder(config), &e);
-	else if (argc > 1)
-		ret = give_order(argc, argv, &e);
 	return fleet_ended(ret, &e, usage);
 }

@@ -95,9 +95,32 @@ def test_settings_of_a_host_that_joins_again_are_comments(tmp_path: Path) -> Non
     assert all(line.startswith("# ") for line in again.stdout.splitlines())
 
 
-@pytest.mark.parametrize("time", ["soon", "", "1w", "2 h", "-1h"])
+@pytest.mark.parametrize("time", ["soon", "", "1w", "2x", "2 h", "-1h"])
 def test_bad_time_of_a_drain_is_named(tmp_path: Path, time: str) -> None:
+    """In one line; `rametctl` refuses it itself, with no usage of a program that the operator did not call."""
+    sentence = f'--deadline must be a time like 90s, 30m, 12h or 2d, not "{time}"\n'
     words = [str(PROGRAM), "--drain=h17", f"--deadline={time}", str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f'--deadline must be a time like 90s, 30m, 12h or 2d, not "{time}"\nusage: ')
+    assert (done.returncode, done.stderr) == (2, f"ramet-fleet: {sentence}")
+    for option in ([f"--deadline={time}"], ["--deadline", time]):
+        for words in (["h17", *option], [*option, "h17"]):
+            done = run("host", "drain", *words)
+            assert (done.returncode, done.stdout, done.stderr) == (2, "", f"rametctl: {sentence}")
+
+
+@pytest.mark.parametrize(
+    "words, what",
+    [
+        (["drain"], "an argument is missing"),
+        (["drain", "h17", "h18"], 'unexpected argument "h18"'),
+        (["drain", "h17", "--deadline"], "--deadline needs a value"),
+        (["drain", "h17", "--dead-line=2h"], 'there is no option "--dead-line=2h"'),
+        (["undrain", "h17", "--deadline=2h"], 'there is no option "--deadline=2h"'),
+        (["forget", "--yes"], 'there is no option "--yes"'),
+    ],
+)
+def test_wrong_order_is_refused_by_rametctl(words: list[str], what: str) -> None:
+    done = run("host", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"rametctl: {what}\nusage: rametctl host ")
+    assert "usage: ramet-fleet" not in done.stderr
