@@ -91,6 +91,41 @@ static void print_backend(const struct config *config, const struct fleet_table 
 	}
 }
 
+/* Returns whether a service with this listen_host can be reached at the host's address. */
+static bool listens_at(const char *listen_host, const struct fleet_host *h)
+{
+	static const unsigned char any[sizeof(((struct range *)0)->first)];
+	const struct sockaddr_in *v4 = (const void *)&h->at;
+	const struct sockaddr_in6 *v6 = (const void *)&h->at;
+	const bool is_v4 = h->at.ss_family == AF_INET;
+	struct range listen;
+
+	if (!range_parse(&listen, listen_host))
+		return false;
+	if (memcmp(listen.first, any, sizeof(any)) == 0) /* :: is for IPv4, too */
+		return listen.family == AF_INET6 || is_v4;
+	if (listen.family != h->at.ss_family)
+		return false;
+	return is_v4 ? memcmp(listen.first, &v4->sin_addr, sizeof(v4->sin_addr)) == 0
+		     : memcmp(listen.first, &v6->sin6_addr, sizeof(v6->sin6_addr)) == 0;
+}
+
+/* Of the settings of hosts, only this one's are known. */
+static void warn_if_unreachable(const struct config *config, const struct fleet_host *self)
+{
+	const bool is_v4 = self->at.ss_family == AF_INET;
+	const int len = (int)(strrchr(self->address, ':') - self->address);
+
+	if (listens_at(config->listen_host, self))
+		return;
+	fprintf(stderr,
+		"rametctl: warning: HAProxy connects to this host at %.*s, port %u, where its "
+		"service does not listen, as listen_host is %s. Set listen_host to %.*s or %s; on "
+		"each host, to its own address or that\n",
+		len, self->address, config->listen_port, config->listen_host, len - 2 * !is_v4,
+		self->address + !is_v4, is_v4 ? "0.0.0.0" : "::");
+}
+
 int haproxy_show(const struct config *config, const char *tables, struct err *e)
 {
 	struct fleet_table *t;
@@ -100,6 +135,7 @@ int haproxy_show(const struct config *config, const char *tables, struct err *e)
 	fputs(head, stdout);
 	print_backend(config, t, "ramet_ready", "/readyz");
 	print_backend(config, t, "ramet_alive", "/livez");
+	warn_if_unreachable(config, t->self);
 	free(t);
 	return fflush(stdout) == 0 ? 0 : err_set(e, errno, "print the configuration");
 }

@@ -64,6 +64,25 @@ def test_hosts_are_shown_with_their_loads(tmp_path: Path) -> None:
             assert first[-len(shown) - 2 : -2] == shown and second[-4:-2] == ["-", "-"]
 
 
+@pytest.mark.parametrize(
+    "listen_host, reached",
+    [
+        ("127.0.0.1", False),
+        ("::1", False),
+        ("10.0.0.18", False),
+        ("10.0.0.17", True),
+        ("0.0.0.0", True),
+        ("::", True),
+    ],
+)
+def test_front_that_cannot_reach_this_host_is_a_warning(tmp_path: Path, listen_host: str, reached: bool) -> None:
+    done = run(*settings(tmp_path / "tables", 17, 18), f"--listen_host={listen_host}", "fleet", "haproxy")
+    assert done.returncode == 0 and "    server h17 10.0.0.17:7070\n" in done.stdout
+    assert "warning" not in done.stdout  # it is a file for HAProxy
+    wanted = f"as listen_host is {listen_host}. Set listen_host to 10.0.0.17 or 0.0.0.0; on each host"
+    assert done.stderr == "" if reached else wanted in done.stderr
+
+
 @pytest.mark.parametrize("url", ["http://a:2379", "https://10.0.0.1", "https://a:0", "https://a:x", "https://:2379"])
 def test_address_of_etcd_needs_a_port(tmp_path: Path, url: str) -> None:
     done = run("fleet", "init", tmp_path / "fleet", 3, ETCD, url)
