@@ -12,6 +12,8 @@
 #include "orchestrator/sandbox/op.h"
 
 #define PEERS_SILENT_MAX 64
+#define PEERS_LOGGED_MAX 64
+#define PEERS_REASON_MAX 400
 struct peer_slots;
 
 struct peers {
@@ -31,7 +33,15 @@ struct peers {
 	} silent[PEERS_SILENT_MAX];
 	size_t next_silent;
 	struct peer_slots *slots;   /* allowances of tenants (peer-slots.h) */
-	uint64_t refused_logged_ms; /* when the log last named a refused certificate; 0: never */
+	uint64_t refused_logged_ms; /* when the log last named a refused caller; 0: never */
+	/* Why this host refused the certificate of the host that it connected to, in the handshake
+	 * that ends next; empty: it did not. */
+	char refusal[PEERS_REASON_MAX];
+	/* Which hosts the log last named because a handshake failed, and a hash of the reason. */
+	struct {
+		uint32_t number;
+		uint64_t reason, logged_ms; /* logged_ms 0: unused */
+	} logged[PEERS_LOGGED_MAX];
 };
 
 /* --- peer-tls.c ----------------------------------------------------------------------------- */
@@ -40,6 +50,9 @@ struct peers {
  * names a host of the table: for the client, the host that it wants to reach. */
 int peer_tls_new(struct peers *p, const struct config *config, struct err *e);
 void peer_tls_free(struct peers *p);
+/* Logs that the handshake with the host has failed, with what an operator has to do: when it is
+ * news, and else once a minute. `err` is that of h2o. */
+void peer_tls_failed(struct peers *p, const struct fleet_host *host, const char *err);
 
 /* --- peer-link.c: connections to other hosts, as relay_link needs them ----------------------- */
 

@@ -307,7 +307,7 @@ static void on_proven(h2o_socket_t *sock, const char *err)
 	struct link *k = sock->data;
 
 	if (err) {
-		log_warn("no connection to host %s at %s: %s", k->host.name, k->host.address, err);
+		peer_tls_failed(k->peers, &k->host, err);
 		fail_dial(k, "its certificate is refused, or it refuses this host's");
 		return;
 	}

@@ -6,10 +6,12 @@
  */
 #include <errno.h>
 #include <openssl/x509.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "orchestrator/fleet/load.h"
 #include "orchestrator/fleet/member.h"
 #include "orchestrator/peers/internal.h"
 
@@ -40,7 +42,8 @@ static bool has_other_certificate(const struct fleet_host *host, const X509 *cer
 				  memcmp(hash, host->cert, FLEET_CERT_BYTES) != 0);
 }
 
-/* Returns NULL if the certificate is that of a host of the table, else why it is not. */
+/* Returns NULL if the certificate is that of a host of the table, else why it is not, and what to
+ * do. "There" is the host that has the certificate. */
 static const char *check(const struct peers *p, const SSL *ssl, const X509 *cert,
 			 char name[static FLEET_NAME_MAX + 1])
 {
@@ -49,46 +52,120 @@ static const char *check(const struct peers *p, const SSL *ssl, const X509 *cert
 
 	if (!common_name(cert, name)) {
 		strcpy(name, "?");
-		return "it must have one common name, the name of a host";
+		return "it must have one common name, that of a host in the table: set fleet_cert "
+		       "there to such a certificate (`rametctl fleet ca`)";
 	}
 	const struct fleet_host *host = fleet_table_named(member_table(p->member), name);
 	if (!host)
-		return "no host of the table has that name";
+		return "no host of the table has that name (`rametctl host list`): it is not in "
+		       "this cell, has not joined, or was forgotten";
 	if (!SSL_is_server(ssl) && (!wanted || strcmp(wanted, name) != 0))
-		return "another host was expected at that address";
+		return "another host is at that address: correct the address in the table, or "
+		       "fleet_listen or fleet_cert there";
 	if (has_other_certificate(host, cert))
-		return "the table has another certificate for that host: if it is new, restart "
-		       "ramet-fleet there";
+		return "the table has another certificate for that host: if fleet_cert there is "
+		       "new, `systemctl restart ramet-fleet` there";
 	return NULL;
 }
 
+static uint64_t log_now_ms(void)
+{
+	return now_ns() / 1000000;
+}
+
+static bool was_logged(uint64_t logged_ms, uint64_t now_ms)
+{
+	return logged_ms && now_ms - logged_ms < LOG_INTERVAL_MS;
+}
+
+/* Anybody can connect and be refused: so one line a minute for all of them. */
 static void log_refused(struct peers *p, const char *name, const char *reason)
 {
-	uint64_t now = now_ns() / 1000000;
+	const uint64_t now = log_now_ms();
 
-	if (p->refused_logged_ms && now - p->refused_logged_ms < LOG_INTERVAL_MS)
+	if (was_logged(p->refused_logged_ms, now))
 		return;
 	p->refused_logged_ms = now;
 	log_warn("refusing a host's certificate for \"%s\": %s", name, reason);
+}
+
+/* Returns whether the log is to say this of a host: if it did not in the last minute. A hostile
+ * host may think of many reasons, so there is a bound for all hosts. */
+static bool is_news(struct peers *p, uint32_t number, const char *reason)
+{
+	const uint64_t hash = load_hash(reason, strlen(reason)), now = log_now_ms();
+	size_t at = 0;
+
+	for (size_t i = 0; i < PEERS_LOGGED_MAX; i++) {
+		if (p->logged[i].logged_ms && p->logged[i].number == number &&
+		    p->logged[i].reason == hash) {
+			at = i;
+			break;
+		}
+		if (p->logged[i].logged_ms < p->logged[at].logged_ms)
+			at = i;
+	}
+	if (was_logged(p->logged[at].logged_ms, now))
+		return false;
+	p->logged[at].number = number;
+	p->logged[at].reason = hash;
+	p->logged[at].logged_ms = now;
+	return true;
+}
+
+void peer_tls_failed(struct peers *p, const struct fleet_host *host, const char *err)
+{
+	char reason[PEERS_REASON_MAX];
+
+	if (p->refusal[0])
+		snprintf(reason, sizeof(reason), "%s", p->refusal);
+	else
+		snprintf(reason, sizeof(reason),
+			 "%s: the log of the service there may say why; another program may listen "
+			 "at that address",
+			 err);
+	p->refusal[0] = '\0';
+	if (is_news(p, host->number, reason))
+		log_warn("no connection to host %s at %s: %s", host->name, host->address, reason);
+}
+
+/* Describes an error that OpenSSL found. */
+static void describe_error(char out[static PEERS_REASON_MAX], X509_STORE_CTX *store)
+{
+	snprintf(out, PEERS_REASON_MAX,
+		 "%s: fleet_cert there must be valid now, and of the authority in fleet_ca, which "
+		 "is the same on all hosts (`rametctl fleet ca`, `rametctl fleet join`)",
+		 X509_verify_cert_error_string(X509_STORE_CTX_get_error(store)));
+}
+
+static void note_refused(struct peers *p, const SSL *ssl, const char *name, const char *reason)
+{
+	if (SSL_is_server(ssl))
+		log_refused(p, name, reason);
+	else /* peer_tls_failed is called next, and knows the host */
+		snprintf(p->refusal, sizeof(p->refusal),
+			 "this host refuses its certificate, for \"%s\": %.290s", name, reason);
 }
 
 static int on_verify(int good, X509_STORE_CTX *store)
 {
 	const SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
 	struct peers *p = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
-	const X509 *cert = X509_STORE_CTX_get_current_cert(store);
-	char name[FLEET_NAME_MAX + 1] = "?";
+	const X509 *cert = X509_STORE_CTX_get0_cert(store);
+	char name[FLEET_NAME_MAX + 1] = "?", error[PEERS_REASON_MAX];
 	const char *reason = NULL;
 
-	if (!good)
-		reason = X509_verify_cert_error_string(X509_STORE_CTX_get_error(store));
-	else if (X509_STORE_CTX_get_error_depth(store) == 0)
+	if (!good) {
+		describe_error(error, store);
+		reason = error;
+	} else if (X509_STORE_CTX_get_error_depth(store) == 0) {
 		reason = check(p, ssl, cert, name);
+	}
 	if (!reason)
 		return 1;
 	if (!good && cert && !common_name(cert, name))
 		strcpy(name, "?");
-	log_refused(p, name, reason);
+	note_refused(p, ssl, name, reason);
 	if (good)
 		X509_STORE_CTX_set_error(store, X509_V_ERR_APPLICATION_VERIFICATION);
 	return 0;

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import socket
 import ssl
+import threading
 import time
 from pathlib import Path
 from typing import Callable, Iterator
@@ -349,11 +350,48 @@ def test_only_hosts_of_the_table_may_connect(fleet: Fleet, tmp_path: Path) -> No
 
 
 def test_host_must_have_its_own_certificate(fleet: Fleet, near: httpx.Client, lie: Callable[..., Liar]) -> None:
-    """Another host of the fleet has taken its address."""
+    """Another host of the fleet has taken its address. The log says so, but not for each request."""
     asked: list[bytes] = []
+    log = fleet.services[ENTRY].log
     lie(lambda s: asked.append(read_head(s)), name=f"h{OWNER}")
-    sentence = refused(near.get(f"/v1/sandboxes/{fleet.make_id(LIAR)}"), 503, "host_unreachable")
-    assert "certificate" in sentence and not asked
+    for _ in range(5):
+        sentence = refused(near.get(f"/v1/sandboxes/{fleet.make_id(LIAR)}"), 503, "host_unreachable")
+        assert "certificate" in sentence and not asked
+    lines = [line for line in log.read_text().splitlines() if f"no connection to host h{LIAR} at " in line]
+    lines = [line for line in lines if f'refuses its certificate, for "h{OWNER}": another host is at that' in line]
+    assert 1 <= len(lines) < 5  # one a minute
+    assert "correct the address in the table, or fleet_listen or fleet_cert there" in lines[0]
+
+
+def test_certificate_of_another_authority_is_named(
+    fleet: Fleet, near: httpx.Client, lie: Callable[..., Liar], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Authority(tmp_path / "other")
+    monkeypatch.setattr(fleet, "authority", other)
+    lie(lambda s: None)
+    assert "certificate" in refused(near.get(f"/v1/sandboxes/{fleet.make_id(LIAR)}"), 503, "host_unreachable")
+    log = fleet.services[ENTRY].log.read_text()
+    assert f'refuses its certificate, for "h{LIAR}": ' in log
+    assert "fleet_cert there must be valid now, and of the authority in fleet_ca" in log
+
+
+def test_program_that_does_not_speak_tls_is_named(fleet: Fleet, near: httpx.Client) -> None:
+    fleet.add(LIAR)
+    fleet.write()
+    path = f"/v1/sandboxes/{fleet.make_id(LIAR)}"
+    with socket.create_server(fleet.address(LIAR)) as listener:
+
+        def serve() -> None:
+            with listener.accept()[0] as s:
+                s.sendall(b"SSH-2.0-OpenSSH_9.2\r\n" * 100)
+                s.recv(1)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        refused(near.get(path), 503, "host_unreachable")
+        thread.join()
+    log = fleet.services[ENTRY].log.read_text()
+    assert "another program may listen at that address" in log
 
 
 def test_certificate_of_the_table_is_the_only_one(
@@ -366,6 +404,8 @@ def test_certificate_of_the_table_is_the_only_one(
     while answer.status_code != 503:  # the table is read soon
         answer = near.get(path)
     assert "certificate" in refused(answer, 503, "host_unreachable")
+    # This is another reason than before, so it is named at once.
+    assert f'for "h{LIAR}": the table has another certificate' in fleet.services[ENTRY].log.read_text()
     fleet.add(LIAR, cert_sha256=None)
     fleet.write()
     while near.get(path).status_code == 503:
