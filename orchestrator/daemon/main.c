@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "orchestrator/config/config.h"
+#include "orchestrator/daemon/check.h"
 #include "orchestrator/daemon/roles.h"
 #include "orchestrator/daemon/supervisor.h"
 #include "orchestrator/operator/posture.h"
-#include "orchestrator/warden/account.h"
 #include "orchestrator/warden/limits.h"
 #include "orchestrator/warden/record.h"
 
@@ -25,8 +24,10 @@ static const char usage[] =
 	"--config names another), the environment (RAMET_NAME) or a flag. Later sources\n"
 	"in this list override earlier ones.\n"
 	"\n"
-	"  --check      check the settings, warn of weaknesses of this host that concern the\n"
-	"               isolation of VMs and of limits that are too small for max_vms, and exit\n"
+	"  --check      check the settings and the files that they name, whether the service may\n"
+	"               listen (TLS, a key), and warn of weaknesses of this host that concern the\n"
+	"               isolation of VMs and of limits that are too small for max_vms, and exit.\n"
+	"               Run it as root: it reads the files as the account in `user`\n"
 	"  --example    print a commented file with every setting\n"
 	"\n"
 	"SIGTERM or SIGINT: drains running requests, then ends every VM.\n"
@@ -70,47 +71,33 @@ static void print_warning(void *arg, const char *sentence)
 	fprintf(stderr, "warning: %s\n", sentence);
 }
 
-/* Reads as the service does: a key that only root can read would end it after a reload. */
-static int check_secrets(const struct config *c, struct err *e)
+/* Warns if there is no KVM, which can be another host's when an image is made. */
+static void check_kvm(void)
 {
-	const char *const files[][2] = {
-		{"tls_cert", c->tls_cert},   {"tls_key", c->tls_key},
-		{"fleet_ca", c->fleet_ca},   {"fleet_cert", c->fleet_cert},
-		{"fleet_key", c->fleet_key}, {"fleet_id_key", c->fleet_id_key},
-	};
-	struct account account;
-
-	if (!c->tls_cert[0] && !c->fleet_dir[0])
-		return 0;
-	if (geteuid() == 0 && (account_find(&account, c->user, e) < 0 ||
-			       account_become(account.uid, account.gid, e) < 0))
-		return e->code;
-	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-		const char *path = files[i][1];
-
-		if (!path[0])
-			continue;
-		scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-		if (fd < 0)
-			return err_set(e, errno, "%s %s, which the account %s must be able to read",
-				       files[i][0], path, c->user);
-	}
-	return 0;
+	if (access("/dev/kvm", F_OK) < 0)
+		print_warning(NULL, "there is no /dev/kvm, without which rametd does not start: "
+				    "`rametctl doctor` says more");
 }
 
-/* Runs --check. The settings were checked when they were loaded. Here the host is checked, whose
- * weaknesses and limits only cause warnings. */
+/* Runs --check. The settings were checked when they were loaded. Weaknesses and limits of this host
+ * only cause warnings. */
 static int check(struct config *config)
 {
+	unsigned unread;
 	struct err e;
 
+	log_init("check", LOG_WARN);
 	limits_use_unit(config, "");
 	posture_check_host(config->core_scheduling[0] == 'y', print_warning, NULL);
 	limits_check_host(config, print_warning, NULL);
-	if (check_secrets(config, &e) < 0) {
+	check_kvm();
+	if (check_start(config, &unread, print_warning, NULL, &e) < 0) {
 		fprintf(stderr, "rametd: %s\n", e.text);
 		return EXIT_FAILED;
 	}
+	if (unread)
+		return print("The settings are valid as far as this account can see. As root, this "
+			     "command checks all of it.\n");
 	return print("The settings are valid.\n");
 }
 

@@ -50,13 +50,12 @@ static void fill_id(unsigned char out[RANDOM_ID_BYTES])
 
 /* --- files ---------------------------------------------------------------------------------- */
 
-static int read_keys(struct member *m, struct err *e)
+static int read_keys(const char *path, struct fleet_keys *keys, struct err *e)
 {
-	const char *path = m->config->fleet_id_key;
 	char text[KEY_FILE_BYTES + 1];
 	int ret = text_file_read(AT_FDCWD, path, text, sizeof(text));
 
-	ret = ret < 0 ? err_set(e, -ret, "read") : fleet_keys_read(&m->keys, text, (size_t)ret, e);
+	ret = ret < 0 ? err_set(e, -ret, "read") : fleet_keys_read(keys, text, (size_t)ret, e);
 	explicit_bzero(text, sizeof(text));
 	return ret < 0 ? err_context(e, "fleet_id_key %s", path) : 0;
 }
@@ -226,7 +225,7 @@ int member_new(struct member **out, struct loop *loop, const struct config *conf
 	m->config = config;
 	m->watch = -1;
 	/* Watches first, so that no change is missed. */
-	if (read_keys(m, e) < 0 || watch(m, e) < 0 ||
+	if (read_keys(config->fleet_id_key, &m->keys, e) < 0 || watch(m, e) < 0 ||
 	    read_table(config->fleet_dir, &m->table, e) < 0) {
 		member_free(m);
 		return e->code;
@@ -239,6 +238,15 @@ int member_new(struct member **out, struct loop *loop, const struct config *conf
 		 m->table->n);
 	*out = m;
 	return 0;
+}
+
+int member_check(struct fleet_table **out, const struct config *config, struct err *e)
+{
+	struct fleet_keys keys;
+	int ret = read_keys(config->fleet_id_key, &keys, e);
+
+	explicit_bzero(&keys, sizeof(keys));
+	return ret < 0 ? ret : read_table(config->fleet_dir, out, e);
 }
 
 void member_free(struct member *m)

@@ -16,6 +16,8 @@ struct member;
 /* Reads the key and the table, and follows the table's changes. Returns 0, or -errno with *e
  * filled. At most one exists in a process. `loop` and `config` must outlive it. */
 int member_new(struct member **out, struct loop *loop, const struct config *config, struct err *e);
+/* Returns what member_new would return for the files, and the table, which the caller frees. */
+int member_check(struct fleet_table **out, const struct config *config, struct err *e);
 /* NULL is fine. Called before loop_free. */
 void member_free(struct member *m);
 

@@ -224,13 +224,12 @@ static bool is_loopback(const struct sockaddr *sa)
 
 /* Refuses an address that other machines can reach if there are no keys, since everybody would have
  * full access, or no TLS, since anybody on the path could read the keys. */
-static int check_exposure(const struct http *h, const struct sockaddr *sa, struct err *e)
+static int check_exposure(const struct config *config, bool any_key, const struct sockaddr *sa,
+			  struct err *e)
 {
-	const struct config *config = h->config;
-
 	if (is_loopback(sa) || strcmp(config->allow_open, "yes") == 0)
 		return 0;
-	if (!keys_any(h->keys))
+	if (!any_key)
 		return err_say(
 			e, EPERM,
 			"listen_host %.40s can be reached from other machines, and there is no "
@@ -282,7 +281,7 @@ static int open_listener(struct http *h, const struct addrinfo *ai, struct err *
 {
 	struct sockaddr_storage bound;
 	socklen_t len = sizeof(bound);
-	int ret = check_exposure(h, ai->ai_addr, e);
+	int ret = check_exposure(h->config, keys_any(h->keys), ai->ai_addr, e);
 
 	if (ret < 0)
 		return ret;
@@ -311,19 +310,39 @@ int http_listen_peers(struct http *h, const char *address, SSL_CTX *tls,
 	return 0;
 }
 
-int listen_start(struct http *h, struct err *e)
+static int find_address(const struct config *config, struct addrinfo **out, struct err *e)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
 				 .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
-	struct addrinfo *ai;
 	char port[16];
 
-	snprintf(port, sizeof(port), "%u", h->config->listen_port);
-	int ret = getaddrinfo(h->config->listen_host, port, &hints, &ai);
-	if (ret)
-		return err_say(e, EINVAL, "listen_host %s: %s", h->config->listen_host,
-			       gai_strerror(ret));
+	snprintf(port, sizeof(port), "%u", config->listen_port);
+	int ret = getaddrinfo(config->listen_host, port, &hints, out);
+	return ret ? err_say(e, EINVAL, "listen_host %s: %s", config->listen_host,
+			     gai_strerror(ret))
+		   : 0;
+}
+
+int listen_start(struct http *h, struct err *e)
+{
+	struct addrinfo *ai;
+	int ret = find_address(h->config, &ai, e);
+
+	if (ret < 0)
+		return ret;
 	ret = open_listener(h, ai, e);
+	freeaddrinfo(ai);
+	return ret;
+}
+
+int http_check_exposure(const struct config *config, bool any_key, struct err *e)
+{
+	struct addrinfo *ai;
+	int ret = find_address(config, &ai, e);
+
+	if (ret < 0)
+		return ret;
+	ret = check_exposure(config, any_key, ai->ai_addr, e);
 	freeaddrinfo(ai);
 	return ret;
 }
@@ -373,16 +392,12 @@ static void on_handshake_step(const SSL *ssl, int where, int ret)
 	}
 }
 
-int listen_load_tls(struct http *h, struct err *e)
+static int load_tls(SSL_CTX **out, const struct config *config, struct err *e)
 {
-	const struct config *config = h->config;
+	SSL_CTX *ctx = *out = SSL_CTX_new(TLS_server_method());
 
-	if (!config->tls_cert[0])
-		return 0;
-	SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
 	if (!ctx)
 		return http_tls_failed(e, "set up", "TLS");
-	h->accept.ssl_ctx = ctx;
 	SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
 	SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
 	if (SSL_CTX_use_certificate_chain_file(ctx, config->tls_cert) != 1)
@@ -395,4 +410,18 @@ int listen_load_tls(struct http *h, struct err *e)
 	h2o_ssl_register_alpn_protocols(ctx, h2o_alpn_protocols);
 	SSL_CTX_set_info_callback(ctx, on_handshake_step);
 	return 0;
+}
+
+int listen_load_tls(struct http *h, struct err *e)
+{
+	return h->config->tls_cert[0] ? load_tls(&h->accept.ssl_ctx, h->config, e) : 0;
+}
+
+int http_check_tls(const struct config *config, struct err *e)
+{
+	SSL_CTX *ctx = NULL;
+	int ret = config->tls_cert[0] ? load_tls(&ctx, config, e) : 0;
+
+	SSL_CTX_free(ctx);
+	return ret;
 }

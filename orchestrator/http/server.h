@@ -73,6 +73,10 @@ struct http *http_new(struct loop *loop, struct service *service, struct keys *k
 /* Fails with an error text: the host and port that cannot be used, the file of an invalid
  * certificate, or an address reachable from other machines without keys and TLS. */
 int http_listen(struct http *h, struct err *e);
+/* Return what http_listen would return for the files of the certificate and its key, and for the
+ * address. `any_key`: keys_any. */
+int http_check_tls(const struct config *config, struct err *e);
+int http_check_exposure(const struct config *config, bool any_key, struct err *e);
 struct client;
 /* Also listens for other hosts of the fleet, who pass requests on and are admitted by `tls`, which
  * must outlive the server. `known` returns whether an address belongs to one of them: the number of

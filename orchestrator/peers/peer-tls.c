@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/fleet/load.h"
 #include "orchestrator/fleet/member.h"
@@ -201,9 +202,8 @@ static int make(SSL_CTX **out, struct peers *p, const SSL_METHOD *method,
 
 /* Others would refuse this host: better to learn that from its own log. The table may get a new
  * certificate later. */
-static int check_own(const struct peers *p, struct err *e)
+static int check_own(const struct peers *p, const struct fleet_host *self, struct err *e)
 {
-	const struct fleet_host *self = member_table(p->member)->self;
 	const X509 *cert = SSL_CTX_get0_certificate(p->server);
 	const char *own = self->name;
 	char name[FLEET_NAME_MAX + 1] = "?";
@@ -225,7 +225,21 @@ int peer_tls_new(struct peers *p, const struct config *config, struct err *e)
 	if (make(&p->server, p, TLS_server_method(), config, e) < 0 ||
 	    make(&p->client, p, TLS_client_method(), config, e) < 0)
 		return e->code;
-	return check_own(p, e);
+	return check_own(p, member_table(p->member)->self, e);
+}
+
+int peers_check(const struct config *config, struct err *e)
+{
+	scoped_free struct fleet_table *table = NULL;
+	struct peers p = {0};
+	int ret = member_check(&table, config, e);
+
+	if (ret == 0)
+		ret = make(&p.server, &p, TLS_server_method(), config, e);
+	if (ret == 0)
+		ret = check_own(&p, table->self, e);
+	peer_tls_free(&p);
+	return ret;
 }
 
 void peer_tls_free(struct peers *p)

@@ -18,6 +18,8 @@ struct port_answer;
  * arguments must outlive *out. */
 int peers_new(struct peers **out, struct loop *loop, struct http *http, struct service *service,
 	      const struct config *config, struct err *e);
+/* Returns what member_new and peers_new would return for the files of the fleet. */
+int peers_check(const struct config *config, struct err *e);
 /* NULL is fine. Called after http_free. */
 void peers_free(struct peers *p);
 

@@ -36,6 +36,7 @@
  * other. */
 #define SLEEP_MIN_MS	  1000
 #define SHUTDOWN_LIMIT_MS 20000
+#define LIVE_LOOKS	  5
 
 /* --- closing -------------------------------------------------------------------------------- */
 
@@ -205,6 +206,40 @@ static int check_files(const struct config *config, struct err *e)
 		if (fd < 0)
 			return err_set(e, errno, "open the %s %s", files[i].what, files[i].path);
 	}
+	return 0;
+}
+
+/* The live copy changes while it is read, which can look like damage for a moment. */
+static int look_at_live(const char *live, bool *any_key, struct err *e)
+{
+	int ret = -EBADMSG;
+
+	for (int tries = 0; ret == -EBADMSG && tries < LIVE_LOOKS; tries++)
+		ret = store_look(live, false, any_key, e);
+	return ret;
+}
+
+/* Looks at the live copy alone if there is one that can be used: it is newer, and a disk that hangs
+ * is not touched. */
+static int check_catalogue(const struct config *config, bool *any_key, struct err *e)
+{
+	char path[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX];
+
+	config_catalogue(config, path);
+	config_live_catalogue(config, live);
+	int ret = look_at_live(live, any_key, e);
+	if (ret == -ENOENT || ret == -EBADMSG)
+		ret = store_look(path, ret == -ENOENT, any_key, e);
+	return ret == -ENOENT ? 0 : ret; /* a start makes it */
+}
+
+int service_check(const struct config *config, bool is_new, bool *any_key, struct err *e)
+{
+	*any_key = false;
+	if (check_files(config, e) < 0 || (!is_new && check_catalogue(config, any_key, e) < 0))
+		return e->code;
+	if (config->fleet_dir[0])
+		*any_key |= shared_keys_any(config);
 	return 0;
 }
 

@@ -24,6 +24,10 @@ struct member;
  */
 int service_new(struct service **out, struct loop *loop, const struct config *config, int warden_fd,
 		struct err *e);
+/* Returns what service_new would return for the files of the guest and the catalogue, which another
+ * process may have open, and sets *any_key to whether there would be a key. Changes nothing.
+ * `is_new`: state_dir has nothing yet, and may belong to root. */
+int service_check(const struct config *config, bool is_new, bool *any_key, struct err *e);
 bool service_ready(const struct service *c);
 const char *service_error(const struct service *c);
 /* Returns the key registry (orchestrator/store/keys.h). The service owns it. */

@@ -148,6 +148,17 @@ static int load(struct file *f, struct err *e)
 								  : err_context(e, "%s", f->path);
 }
 
+bool shared_keys_any(const struct config *config)
+{
+	const struct shared_keys s = {.config = config};
+	struct file *f = file_new(&s, KEYS_FILE);
+	struct err e;
+
+	const bool any = load(f, &e) == 0 && f->ring && ring_at(f->ring, 0) != NULL;
+	file_free(f);
+	return any;
+}
+
 /* ramet-fleet is in none of the service's groups: only the folder keeps others out. */
 static int save(struct disk_job *job)
 {

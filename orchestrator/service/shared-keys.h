@@ -16,6 +16,8 @@
 
 struct shared_keys;
 
+/* Returns whether a start would take a key over from keys.json. */
+bool shared_keys_any(const struct config *config);
 /* Takes over what the files say now, before the first request, and follows the changes. A file that
  * cannot be used changes nothing, and the log says why. All arguments must outlive *it. */
 struct shared_keys *shared_keys_new(struct loop *loop, const struct config *config,

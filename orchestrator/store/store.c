@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,23 @@ static int read_number(sqlite3 *db, const char *sql, int64_t *out, struct err *e
 	return ret;
 }
 
+/* Checks that the database is a catalogue, or empty (version 0), of a version that can be read. */
+static int read_version(sqlite3 *db, const struct schema *schema, int64_t *version, struct err *e)
+{
+	int64_t app = 0, objects = 0;
+
+	if (read_number(db, "PRAGMA application_id", &app, e) < 0 ||
+	    read_number(db, "PRAGMA user_version", version, e) < 0 ||
+	    read_number(db, "SELECT count(*) FROM sqlite_master", &objects, e) < 0)
+		return e->code;
+	if (!app && !*version && !objects)
+		return 0;
+	if (app != APPLICATION_ID)
+		return err_say(e, EINVAL, "it is a database of another program");
+	return version_check("its schema", (uint32_t)*version, (uint32_t)schema->first,
+			     (uint32_t)schema->newest, e);
+}
+
 static int migrate(sqlite3 *db, const struct schema *schema, int64_t from, struct err *e)
 {
 	char number[64];
@@ -96,21 +114,11 @@ static int migrate(sqlite3 *db, const struct schema *schema, int64_t from, struc
 
 int store_check_schema(sqlite3 *db, const struct schema *schema, struct err *e)
 {
-	int64_t app = 0, version = 0, objects = 0;
-	int ret = read_number(db, "PRAGMA application_id", &app, e);
+	int64_t version = 0;
+	int ret = read_version(db, schema, &version, e);
 
-	if (ret == 0)
-		ret = read_number(db, "PRAGMA user_version", &version, e);
-	if (ret == 0)
-		ret = read_number(db, "SELECT count(*) FROM sqlite_master", &objects, e);
-	if (ret < 0)
-		return ret;
-	if (!app && !version && !objects)
+	if (ret == 0 && !version)
 		return migrate(db, schema, schema->first, e);
-	if (app != APPLICATION_ID)
-		return err_say(e, EINVAL, "it is a database of another program");
-	ret = version_check("its schema", (uint32_t)version, (uint32_t)schema->first,
-			    (uint32_t)schema->newest, e);
 	return ret || version == schema->newest ? ret : migrate(db, schema, version + 1, e);
 }
 
@@ -320,6 +328,50 @@ int store_fold(const char *path, const char *live, struct err *e)
 	return access(live, F_OK) < 0
 		       ? 0
 		       : err_say(e, EIO, "cannot write the changes in %s to %s", live, path);
+}
+
+/* --- look ----------------------------------------------------------------------------------- */
+
+/* Opens the catalogue, which another process may have open: takes no lock, and writes nothing, also
+ * not when it is closed. Like in store_open_db, the index of the log is in memory. */
+static int open_to_look(sqlite3 **db, const char *path, struct err *e)
+{
+	int rc = sqlite3_open_v2(path, db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, "unix-none");
+
+	if (rc != SQLITE_OK)
+		return store_db_error(*db, rc, e);
+	sqlite3_db_config(*db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+	return store_exec(*db, "PRAGMA locking_mode=EXCLUSIVE", e);
+}
+
+static int look(sqlite3 *db, bool whole, bool *any_key, struct err *e)
+{
+	int64_t version = 0, keys = 0;
+	int ret = whole ? check_whole(db, e) : 0;
+
+	if (ret == 0)
+		ret = read_version(db, &catalogue_schema, &version, e);
+	if (ret == 0 && version)
+		ret = read_number(db, "SELECT EXISTS (SELECT 1 FROM keys)", &keys, e);
+	*any_key = keys != 0;
+	return ret;
+}
+
+int store_look(const char *path, bool whole, bool *any_key, struct err *e)
+{
+	sqlite3 *db = NULL;
+
+	*any_key = false;
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return err_set(e, errno, "open the catalogue %s", path);
+	int ret = open_to_look(&db, path, e);
+	if (ret == 0)
+		ret = look(db, whole, any_key, e);
+	sqlite3_close(db);
+	if (ret == -EBADMSG)
+		say_damaged(e);
+	return ret < 0 ? err_context(e, "catalogue %s", path) : 0;
 }
 
 int store_wait_for_disk(struct store *s, struct err *e)

@@ -32,6 +32,10 @@ int store_open(struct store **out, const char *path, struct err *e);
 int store_open_live(struct store **out, const char *path, const char *live, struct err *e);
 /* Writes the changes in a live copy that a killed service left, if there is one, to the file. */
 int store_fold(const char *path, const char *live, struct err *e);
+/* Finds out what store_open would find, and whether a key was ever made, without a change of the
+ * file and also while another process has it open. `whole`: reads the whole file to detect damage;
+ * not for a file that changes. Returns 0, or -errno with *e filled; -ENOENT: there is none. */
+int store_look(const char *path, bool whole, bool *any_key, struct err *e);
 /* Makes each later change wait for the disk. For programs without an event loop. */
 int store_wait_for_disk(struct store *s, struct err *e);
 void store_close(struct store *s);

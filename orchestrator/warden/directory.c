@@ -54,16 +54,18 @@ static int hand_over(int fd, const char *path, uid_t uid, gid_t gid, mode_t mode
 	return 0;
 }
 
-int directory_for_root(const char *path, gid_t gid, struct err *e)
+/* Opens a directory only to inspect it, which needs no rights in it. */
+static int open_to_look(const char *path, struct err *e)
+{
+	int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? err_set(e, errno, "open %s", path) : fd;
+}
+
+static int check_for_root(int fd, const char *path, gid_t gid, struct err *e)
 {
 	struct stat st;
-	bool made;
 
-	scoped_fd int fd = open_or_make(path, 0750, &made, e);
-	if (fd < 0)
-		return fd;
-	if (made && hand_over(fd, path, 0, gid, 0750, e) < 0)
-		return e ? e->code : -EPERM;
 	if (fstat(fd, &st) < 0)
 		return err_set(e, errno, "inspect %s", path);
 	if (st.st_uid != 0 || st.st_mode & (S_IWGRP | S_IWOTH))
@@ -74,7 +76,29 @@ int directory_for_root(const char *path, gid_t gid, struct err *e)
 	if (!(st.st_mode & S_IXOTH) && (st.st_gid != gid || !(st.st_mode & S_IXGRP)))
 		return err_say(e, EPERM, "%s must be open to group %u (chgrp %u %s; chmod 0750 %s)",
 			       path, gid, gid, path, path);
-	return take_fd(&fd);
+	return 0;
+}
+
+int directory_for_root(const char *path, gid_t gid, struct err *e)
+{
+	bool made;
+
+	scoped_fd int fd = open_or_make(path, 0750, &made, e);
+	if (fd < 0)
+		return fd;
+	if (made && hand_over(fd, path, 0, gid, 0750, e) < 0)
+		return e ? e->code : -EPERM;
+	int r = check_for_root(fd, path, gid, e);
+	return r < 0 ? r : take_fd(&fd);
+}
+
+int directory_look_for_root(const char *path, gid_t gid, struct err *e)
+{
+	scoped_fd int fd = open_to_look(path, e);
+
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	return check_for_root(fd, path, gid, e);
 }
 
 static bool is_empty(int fd)
@@ -90,6 +114,12 @@ static bool is_empty(int fd)
 			strcmp(entry->d_name, "lost+found") == 0;
 	closedir(dir);
 	return empty;
+}
+
+static int refuse_owner(const char *path, uid_t owner, struct account account, struct err *e)
+{
+	return err_say(e, EPERM, "%s belongs to uid %u, expected uid %u (chown -R %u:%u %s)", path,
+		       owner, account.uid, account.uid, account.gid, path);
 }
 
 int directory_for_account(const char *path, struct account account, struct err *e)
@@ -108,8 +138,24 @@ int directory_for_account(const char *path, struct account account, struct err *
 		return r < 0 ? r : take_fd(&fd);
 	}
 	if (st.st_uid != account.uid)
-		return err_say(e, EPERM,
-			       "%s belongs to uid %u, expected uid %u (chown -R %u:%u %s)", path,
-			       st.st_uid, account.uid, account.uid, account.gid, path);
+		return refuse_owner(path, st.st_uid, account, e);
 	return take_fd(&fd);
+}
+
+int directory_look_for_account(const char *path, struct account account, struct err *e)
+{
+	struct stat st;
+	scoped_fd int fd = open_to_look(path, e);
+
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	if (fstat(fd, &st) < 0)
+		return err_set(e, errno, "inspect %s", path);
+	if (st.st_uid == 0 && faccessat(fd, ".", R_OK, AT_EACCESS) < 0)
+		return err_set(e, errno, "list %s", path);
+	if (st.st_uid == account.uid)
+		return 1;
+	if (st.st_uid == 0 && is_empty(fd))
+		return 0;
+	return refuse_owner(path, st.st_uid, account, e);
 }

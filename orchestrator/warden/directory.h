@@ -17,4 +17,10 @@ int directory_for_root(const char *path, gid_t gid, struct err *e);
  * that root owns is given to the account. */
 int directory_for_account(const char *path, struct account account, struct err *e);
 
+/* Find out whether the functions above would refuse the directory at `path`, and change nothing. A
+ * missing one is fine. Return 0, or -errno with *e filled. directory_look_for_account returns 1 if
+ * the directory is the account's already, so that something may be in it. */
+int directory_look_for_root(const char *path, gid_t gid, struct err *e);
+int directory_look_for_account(const char *path, struct account account, struct err *e);
+
 #endif

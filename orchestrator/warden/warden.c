@@ -236,19 +236,17 @@ static int open_loop(struct warden *w, struct err *e)
 	return r < 0 ? r : warden_watch(w, w->timer, EPOLLIN, SOURCE_TIMER, 0, e);
 }
 
-static int check_account(struct warden *w, struct err *e)
+int warden_account(struct account *out, const struct config *c, struct err *e)
 {
-	const struct config *c = w->config;
-
-	int r = account_find(&w->account, c->user, e);
+	int r = account_find(out, c->user, e);
 	if (r < 0)
 		return r;
 	/* The uid after those of all slots is for ramet-notify. */
-	if (w->account.uid >= c->vm_uid_base && w->account.uid - c->vm_uid_base <= WARDEN_SLOTS_MAX)
+	if (out->uid >= c->vm_uid_base && out->uid - c->vm_uid_base <= WARDEN_SLOTS_MAX)
 		return err_say(e, EINVAL,
 			       "user %s has uid %u, which is reserved for VM processes: choose "
 			       "another account or another vm_uid_base",
-			       c->user, w->account.uid);
+			       c->user, out->uid);
 	return 0;
 }
 
@@ -326,8 +324,8 @@ static int start(struct warden *w, struct err *e)
 	raise_files(w->config);
 	journals_path(journals, w->config);
 	if (privileges_bound(&privileges_warden, e) < 0 ||
-	    privileges_keep(&privileges_warden, e) < 0 || check_account(w, e) < 0 ||
-	    open_all(w, e) < 0)
+	    privileges_keep(&privileges_warden, e) < 0 ||
+	    warden_account(&w->account, w->config, e) < 0 || open_all(w, e) < 0)
 		return e->code;
 	/* The service writes the journals for its next instance. */
 	if (prepare(w, w->config->state_dir, "state_dir", e) < 0 ||

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "orchestrator/config/config.h"
+#include "orchestrator/warden/account.h"
 #include "orchestrator/warden/record.h"
 
 /* Descriptors that the service inherits, and its exit status when it cannot start at all. */
@@ -31,6 +32,9 @@ struct warden_options {
 	bool crashed;			/* a signal other than SIGKILL ended the previous warden */
 	const char *const *controllers; /* NULL: cgroup_controllers; tests may ask for fewer */
 };
+
+/* Finds the account of the service. Refuses one that belongs to a VM process. */
+int warden_account(struct account *out, const struct config *config, struct err *e);
 
 /*
  * Runs until SIGTERM or SIGINT. Then it ends the service in order, kills every VM and removes
