@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/operator/command.h"
+#include "orchestrator/operator/host-commands.h"
 #include "orchestrator/service/service.h"
 
 #define AGE_MAX 48
@@ -141,37 +142,10 @@ static int by_rametctl(const struct command_env *env, int argc, const char *cons
 		       "rametctl runs this command by itself: the service cannot run it");
 }
 
+#define ROW(words, arguments, help, run, n_plain, wait)                                            \
+	{words, arguments, help, run, n_plain, wait},
+
+/* For `backup`, the service sends a descriptor of the copy to `rametctl`, which writes the file and
+ * copies the Spaces, because the service cannot write where operators can. */
 const struct command host_commands[] = {
-	{"ls", "", "lists sandboxes; SIZE: MiB of RAM x vCPUs, MEMORY: private memory of the VM",
-	 ls, 0, COMMAND_AT_ONCE},
-	{"top", "[--once]", "shows the resource usage of sandboxes, updated every second",
-	 by_rametctl, OWN_OPTIONS, COMMAND_AT_ONCE},
-	{"doctor", "[--json]", "checks whether this host can run Ramet, and run it well",
-	 by_rametctl, OWN_OPTIONS, COMMAND_AT_ONCE},
-	{"canary", "", "makes a sandbox, forks it and removes both; shows how long that took", NULL,
-	 0, COMMAND_CANARY},
-	{"processes", "", "lists id, pid, state, tenant and template of sandboxes, tab-separated",
-	 processes, 0, COMMAND_AT_ONCE},
-	{"checks", "", "shows the checks of /readyz: ok, or what is wrong", checks, 0,
-	 COMMAND_AT_ONCE},
-	{"loads", "", "lists number, sandboxes and free MiB of the fleet's hosts that answer",
-	 loads, 0, COMMAND_LOADS},
-	{"inspect", "ID", "reports why a VM makes no progress; ID: a sandbox, or the slot of a VM",
-	 NULL, 1, COMMAND_INSPECT},
-	/* The service sends a descriptor of the copy to `rametctl`, which writes the file and
-	 * copies the Spaces, because the service cannot write where operators can. */
-	{"backup", "DIR", "writes the catalogue and all Spaces, checked, to the new folder DIR",
-	 NULL, 1, COMMAND_BACKUP},
-	{"check", "[DIR]", "checks the catalogue and the files of all Spaces, here or in a backup",
-	 by_rametctl, OWN_OPTIONS, COMMAND_AT_ONCE},
-	{"restore", "DIR [--skip-damaged]",
-	 "puts a backup into the empty state_dir of a service that is stopped", by_rametctl,
-	 OWN_OPTIONS, COMMAND_AT_ONCE},
-	{"fleet", "init | ca | join | status | haproxy | check",
-	 "makes a fleet of hosts, and adds hosts to it; `rametctl fleet` explains each of them",
-	 by_rametctl, OWN_OPTIONS, COMMAND_AT_ONCE},
-	{"host", "list | drain | undrain | forget",
-	 "lists the fleet's hosts, and takes one out; `rametctl host` explains each of them",
-	 by_rametctl, OWN_OPTIONS, COMMAND_AT_ONCE},
-	{NULL, NULL, NULL, NULL, 0, COMMAND_AT_ONCE},
-};
+	HOST_COMMANDS(ROW){NULL, NULL, NULL, NULL, 0, COMMAND_AT_ONCE}};

@@ -134,9 +134,10 @@ static void print_all(const struct command *const *tables, FILE *out)
 				c->arguments, c->help);
 }
 
-/* Prints the usage of the commands that begin with the first argument; false if there are none. */
+/* Prints the usage of the commands that begin with the first argument; false if there are none.
+ * `asked`: as help, not as an error. */
 static bool print_family(const struct command *const *tables, const struct arguments *args,
-			 FILE *out)
+			 bool asked, FILE *out)
 {
 	size_t len = strlen(args->argv[0]);
 	bool any = false;
@@ -145,13 +146,17 @@ static bool print_family(const struct command *const *tables, const struct argum
 		for (const struct command *c = *tables; c->words; c++) {
 			if (strncmp(c->words, args->argv[0], len) != 0 || c->words[len] != ' ')
 				continue;
-			if (!any && args->argc == 1)
+			if (asked)
+				;
+			else if (!any && args->argc == 1)
 				fprintf(out, "\"%.60s\" needs a subcommand:\n", args->argv[0]);
 			else if (!any)
 				fprintf(out, "there is no command \"%.60s %.60s\"\n", args->argv[0],
 					args->argv[1]);
 			any = true;
 			print_usage(c, out);
+			if (asked)
+				fprintf(out, "       %s\n", c->help);
 		}
 	return any;
 }
@@ -190,7 +195,7 @@ enum command_status command_run(const struct command *const *tables, const struc
 	if (!c) {
 		bool help = args->argc == 1 && strcmp(args->argv[0], "help") == 0;
 
-		if (!help && print_family(tables, args, out))
+		if (!help && print_family(tables, args, false, out))
 			return COMMAND_USAGE;
 		if (!help)
 			fprintf(out, "there is no command \"%.60s\"\n", args->argv[0]);
@@ -206,4 +211,23 @@ enum command_status command_run(const struct command *const *tables, const struc
 	if (ret == -EINVAL)
 		print_usage(c, out);
 	return ret == -EINVAL ? COMMAND_USAGE : COMMAND_FAILED;
+}
+
+enum command_status command_help(const struct command *const *tables, const struct arguments *args,
+				 FILE *out)
+{
+	int used;
+	const struct command *c = args->argc ? find(tables, args, &used) : NULL;
+
+	if (c) {
+		print_usage(c, out);
+		fprintf(out, "       %s\n", c->help);
+		return COMMAND_DONE;
+	}
+	if (args->argc && print_family(tables, args, true, out))
+		return COMMAND_DONE;
+	if (args->argc)
+		fprintf(out, "there is no command \"%.60s\"\n", args->argv[0]);
+	print_all(tables, out);
+	return args->argc ? COMMAND_USAGE : COMMAND_DONE;
 }

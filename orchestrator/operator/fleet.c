@@ -562,6 +562,11 @@ static int run(const struct config *config, int argc, char *const argv[], struct
 	return strcmp(command, "check") == 0 ? run_check(argc, e) : -EINVAL;
 }
 
+int fleet_help(void)
+{
+	return fputs(usage, stdout) < 0 || fflush(stdout) != 0 ? COMMAND_FAILED : COMMAND_DONE;
+}
+
 int fleet_command(const struct config *config, int argc, char *const argv[])
 {
 	struct err e = {0};

@@ -14,6 +14,9 @@
 /* argv[0] is "fleet" or "host". Both return rametctl's exit status. */
 int fleet_command(const struct config *config, int argc, char *const argv[]);
 int host_command(const struct config *config, int argc, char *const argv[]);
+/* Print what these commands do, and return the exit status. */
+int fleet_help(void);
+int host_help(void);
 
 /* Returns the folder with the table of hosts that the settings name, or the one of the package. */
 const char *hosts_folder(const struct config *config);

@@ -171,6 +171,11 @@ static int give_order(int argc, const char *const argv[])
 
 /* ---------------------------------------------------------------------------------------------- */
 
+int host_help(void)
+{
+	return fputs(usage, stdout) < 0 || fflush(stdout) != 0 ? COMMAND_FAILED : COMMAND_DONE;
+}
+
 int host_command(const struct config *config, int argc, char *const argv[])
 {
 	struct err e = {0};

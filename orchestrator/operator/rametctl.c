@@ -26,6 +26,7 @@
 #include "orchestrator/operator/command.h"
 #include "orchestrator/operator/doctor.h"
 #include "orchestrator/operator/fleet.h"
+#include "orchestrator/operator/host-commands.h"
 #include "orchestrator/operator/posture.h"
 #include "orchestrator/operator/top.h"
 #include "orchestrator/store/keys.h"
@@ -73,7 +74,7 @@ static int reach(const struct config *config, struct err *e)
 		return err_say(e, errno,
 			       "no service answers at %s: start rametd, or give its settings "
 			       "(--config=FILE, --run_dir=DIR); only `key`, `audit`, `doctor`, "
-			       "`backup`, `check` and `restore` work without one",
+			       "`fleet`, `host`, `backup`, `check` and `restore` work without one",
 			       at.sun_path);
 	return err_set(e, errno, "reach the service at %s", at.sun_path);
 }
@@ -482,23 +483,6 @@ static int run_here(const struct config *config, const struct words *w)
 	return fflush(stdout) == 0 ? status : COMMAND_FAILED;
 }
 
-/* Shows the help for commands that work without a service. */
-static int show_help(const struct config *config, const struct words *w)
-{
-	static struct arguments args;
-	const struct command_env env = {.config = config};
-	enum command_wait wait;
-	struct err e;
-
-	if (arguments_parse(&args, w->text, w->len, &e) < 0)
-		return command_failed(&e);
-	int status = (int)command_run(tables, &env, &args, stdout, &wait);
-	puts("\n`rametctl doctor` checks this host; `backup`, `check` and `restore` are for the "
-	     "catalogue and the Spaces, `fleet` and `host` for a fleet of hosts. The service has "
-	     "more commands: `rametctl help` lists them while it runs.");
-	return status;
-}
-
 /* ------------------------------------------------------------------------------------------- */
 
 /* Returns the number of arguments before the command: the program's name and the settings
@@ -512,9 +496,68 @@ static int settings_count(int argc, char *const argv[])
 	return n;
 }
 
+/* --- help ----------------------------------------------------------------------------------- */
+
+#define ROW(words, arguments, help, run, n_plain, wait)                                            \
+	{words, arguments, help, NULL, n_plain, wait},
+
+static const struct command others[] = {
+	HOST_COMMANDS(ROW){NULL, NULL, NULL, NULL, 0, COMMAND_AT_ONCE}};
+static const struct command *const all_tables[] = {key_commands, audit_commands, others, NULL};
+
+static bool is_help(const char *word)
+{
+	return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+/* Returns whether help is asked for: "help …", "… --help", or nothing at all. */
+static bool wants_help(int argc, char *const argv[])
+{
+	if (argc == 0 || strcmp(argv[0], "help") == 0)
+		return true;
+	for (int i = 0; i < argc; i++)
+		if (is_help(argv[i]))
+			return true;
+	return false;
+}
+
+/* Shows the help for the words up to --help, also while no service runs. */
+static int show_help(int argc, char *const argv[])
+{
+	static struct arguments args;
+
+	if (argc > 0 && strcmp(argv[0], "help") == 0) {
+		argc--;
+		argv++;
+	}
+	while (args.argc < argc && args.argc < COMMAND_ARGS_MAX && !is_help(argv[args.argc])) {
+		args.argv[args.argc] = argv[args.argc];
+		args.argc++;
+	}
+	if (args.argc && strcmp(args.argv[0], "fleet") == 0)
+		return fleet_help();
+	if (args.argc && strcmp(args.argv[0], "host") == 0)
+		return host_help();
+	int status = (int)command_help(all_tables, &args, stdout);
+	return fflush(stdout) == 0 ? status : COMMAND_FAILED;
+}
+
+/* Returns whether a command begins with the word. */
+static bool is_command(const char *word)
+{
+	size_t len = strlen(word);
+
+	for (const struct command *const *table = all_tables; *table; table++)
+		for (const struct command *c = *table; c->words; c++)
+			if (strncmp(c->words, word, len) == 0 && strchr(" ", c->words[len]))
+				return true;
+	return false;
+}
+
+/* ------------------------------------------------------------------------------------------- */
+
 int main(int argc, char *argv[])
 {
-	static char *help[] = {"help"};
 	struct config config;
 	struct words words = {.len = 0};
 	struct err e;
@@ -522,9 +565,16 @@ int main(int argc, char *argv[])
 	char **command = argv + settings;
 
 	log_init("rametctl", LOG_WARN);
-	if (n == 0 || strcmp(command[0], "--help") == 0 || strcmp(command[0], "-h") == 0) {
-		command = help;
-		n = 1;
+	if (wants_help(n, command))
+		return show_help(n, command);
+	if (strcmp(command[0], "--version") == 0)
+		return puts("rametctl " RAMET_VERSION) < 0 ? COMMAND_FAILED : COMMAND_DONE;
+	if (!is_command(command[0])) {
+		fprintf(stderr,
+			"rametctl: there is no command \"%.60s\": `rametctl help` lists "
+			"them\n",
+			command[0]);
+		return COMMAND_USAGE;
 	}
 	if (config_load(&config, settings, argv, &e) < 0 || gather(&words, n, command, &e) < 0)
 		return command_failed(&e);
@@ -547,8 +597,6 @@ int main(int argc, char *argv[])
 		return command_failed(&e);
 	if (fd >= 0)
 		return show_answer(fd);
-	if (strcmp(command[0], "help") == 0)
-		return show_help(&config, &words);
 	if ((fd == -ENOENT || fd == -ECONNREFUSED) && strcmp(command[0], "key") == 0)
 		return run_here(&config, &words);
 	return command_failed(&e);
