@@ -360,6 +360,11 @@ static int check_text(const struct setting *s, const char *text, struct err *e)
 
 	if (len == 0)
 		return s->min == 0 ? 0 : err_say(e, EINVAL, "%s must not be empty", s->name);
+	if (s->kind == CHOICE)
+		return is_choice(s->choices, text)
+			       ? 0
+			       : err_say(e, EINVAL, "%s must be one of: %s(not \"%.60s\")", s->name,
+					 s->choices, text);
 	if (len > s->max)
 		return err_say(e, EINVAL, "%s must be at most %u bytes long, not %zu", s->name,
 			       s->max, len);
@@ -373,9 +378,6 @@ static int check_text(const struct setting *s, const char *text, struct err *e)
 		return err_say(e, EINVAL,
 			       "%s must be an IPv4 or IPv6 address in numbers, not \"%.60s\"",
 			       s->name, text);
-	if (s->kind == CHOICE && !is_choice(s->choices, text))
-		return err_say(e, EINVAL, "%s must be one of: %s(not \"%.60s\")", s->name,
-			       s->choices, text);
 	if (s->kind == TIER)
 		return check_tier(s, text, e);
 	if (s->kind == DOMAIN)
@@ -901,7 +903,7 @@ static void print_example(FILE *f, const void *arg)
 {
 	fputs("# Settings of rametd. Each line that is commented out shows the default.\n"
 	      "# The environment (RAMET_NAME) and flags (--name=value) override this file.\n"
-	      "# rametd --check checks it.\n",
+	      "# rametd --check checks it. Values have no quotation marks.\n",
 	      f);
 	for (size_t i = 0; i < SETTINGS; i++) {
 		const struct setting *s = &settings[i];
