@@ -91,12 +91,32 @@ static int check_page(const struct checking *c, struct err *e)
 		       : 0;
 }
 
+/* A start makes folders that are missing; those above them must let the account through. */
+static int check_way(const struct checking *c, const char *setting, const char *path, struct err *e)
+{
+	if (access(path, F_OK) == 0 || errno != EACCES)
+		return 0;
+	return err_say(e, EACCES,
+		       "%s %s: the account %s must be able to search the folders above it (chmod "
+		       "a+x)",
+		       setting, path, c->config->user);
+}
+
+static int check_ways(const struct checking *c, struct err *e)
+{
+	if (check_way(c, "state_dir", c->config->state_dir, e) < 0 ||
+	    check_way(c, "run_dir", c->config->run_dir, e) < 0)
+		return e->code;
+	return 0;
+}
+
 /* What a start does as the service's account. */
 static int check_service(struct checking *c, struct err *e)
 {
 	bool any_key;
 
-	if (judge(c, check_secrets(c, e), e) < 0 || judge(c, check_page(c, e), e) < 0)
+	if (judge(c, check_ways(c, e), e) < 0 || judge(c, check_secrets(c, e), e) < 0 ||
+	    judge(c, check_page(c, e), e) < 0)
 		return e->code;
 	const unsigned before = *c->unread;
 	int ret = judge(c, service_check(c->config, c->is_new, &any_key, e), e);

@@ -45,6 +45,10 @@ static int errno_of(int rc)
 
 int store_db_error(sqlite3 *db, int rc, struct err *e)
 {
+	/* SQLite's own text has no reason. */
+	if (db && (rc & 0xff) == SQLITE_CANTOPEN && sqlite3_system_errno(db))
+		return err_say(e, errno_of(rc), "unable to open database file: %s",
+			       strerror(sqlite3_system_errno(db)));
 	return err_say(e, errno_of(rc), "%s", db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
 }
 

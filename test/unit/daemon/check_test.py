@@ -151,6 +151,10 @@ class Check(unittest.TestCase):
         os.chown(self.home / "run", STRANGER, STRANGER)
         self.assert_refused(f"run_dir: {self.home}/run must belong to root")
         os.chown(self.home / "run", 0, 0)
+        self.home.chmod(0o750)
+        what = f"the account {ACCOUNT} must be able to search the folders above"
+        self.assert_refused(f"state_dir {self.home}/state: {what}")
+        self.home.chmod(0o755)
         self.settings["user"] = "no-such-account"
         self.assert_refused("there is no account no-such-account")
         self.settings["user"] = 300000
@@ -183,7 +187,8 @@ class Check(unittest.TestCase):
             **{"fleet_ca": fleet / "ca.pem", "fleet_cert": fleet / "cert.pem", "fleet_key": fleet / "key.pem"},
         )
         self.assert_refused(f"there is no {tables}/hosts.json: `systemctl enable --now ramet-fleet`")
-        table = '{"format": 1, "fleet": "f", "cell": 3, "self": 17, "hosts": [{"host": 17, "name": "%s", "address": "10.0.0.17:7443"}]}'
+        host = '{"host": 17, "name": "%s", "address": "10.0.0.17:7443"}'
+        table = '{"format": 1, "fleet": "f", "cell": 3, "self": 17, "hosts": [' + host + "]}"
         (tables / "hosts.json").write_text(table % "h17")
         self.assert_valid()
         (tables / "hosts.json").write_text(table % "h18")
