@@ -240,7 +240,7 @@ static void check_landlock(const struct doctor_host *h)
 			h, "landlock", DOCTOR_WARNING,
 			"boot with lsm=landlock,... and the modules that /sys/kernel/security/lsm "
 			"names; mount securityfs if that file is missing",
-			"Landlock is off, which confines the service further");
+			"Landlock, which confines the service further, is off");
 }
 
 /* --- cgroups ---------------------------------------------------------------------------------- */

@@ -76,6 +76,11 @@ static int reach(const struct config *config, struct err *e)
 			       "(--config=FILE, --run_dir=DIR); only `key`, `audit`, `doctor`, "
 			       "`fleet`, `host`, `backup`, `check` and `restore` work without one",
 			       at.sun_path);
+	if (fd >= 0 && errno == EACCES)
+		return err_say(e, EACCES,
+			       "only root may send commands to the service (%s): run this command "
+			       "as root",
+			       at.sun_path);
 	return err_set(e, errno, "reach the service at %s", at.sun_path);
 }
 
@@ -442,7 +447,7 @@ static int become_account(const struct config *config, struct err *e)
 	if (ret < 0)
 		return ret;
 	if (geteuid() != 0)
-		return err_say(e, EPERM, "no service runs, and only root may change its catalogue");
+		return err_say(e, EPERM, "no service runs, and only root may open its catalogue");
 	int dir = directory_for_account(config->state_dir, account, e);
 	if (dir < 0)
 		return err_context(e, "state_dir");

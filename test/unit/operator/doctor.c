@@ -156,7 +156,7 @@ static void old_kernel_is_named(void **state)
 static void missing_landlock_is_named(void **state)
 {
 	expect("/sys/kernel/security/lsm", "capability,landlocked,yama\n", DOCTOR_WARNING,
-	       "landlock: Landlock is off");
+	       "landlock: Landlock, which confines the service further, is off");
 }
 
 static void missing_controllers_are_named(void **state)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -37,6 +39,18 @@ class NoService(unittest.TestCase):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
             service.bind(str(self.socket))
         self.assert_says_so()
+
+    @unittest.skipIf(os.geteuid() != 0, "only root can become another account")
+    def test_account_that_may_not_send_commands_is_told_who_may(self) -> None:
+        folder = self.socket.parent
+        program = shutil.copy(RAMET, folder)  # its own folder may be private
+        folder.chmod(0o755)
+        private = folder / "run"
+        private.mkdir(mode=0o700)
+        words = [program, f"--run_dir={private}", "ls"]
+        done = subprocess.run(words, capture_output=True, text=True, user=64124, group=64124)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn(f"only root may send commands to the service ({private}/admin.sock)", done.stderr)
 
     def test_wait_for_a_service_that_does_not_start_is_explained(self) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
