@@ -165,6 +165,15 @@ static int act(const struct arguments *args, const struct fleet_settings *settin
 	return run(settings, args->certificates, args->tables, e);
 }
 
+/* Prints the error of a command, whose caller reads it, without the time of a line in the log. */
+static void report(const struct arguments *args, const struct err *e)
+{
+	if (args->check || args->host)
+		fprintf(stderr, "ramet-fleet: %s\n", e->text);
+	else
+		log_error("%s", e->text);
+}
+
 int main(int argc, char *argv[])
 {
 	struct fleet_settings settings = {0};
@@ -184,6 +193,6 @@ int main(int argc, char *argv[])
 		ret = act(&args, &settings, &e);
 	fleet_settings_free(&settings);
 	if (ret < 0)
-		log_error("%s", e.text);
+		report(&args, &e);
 	return ret < 0;
 }

@@ -127,6 +127,13 @@ def test_bad_time_of_a_drain_is_named(tmp_path: Path, time: str) -> None:
             assert (done.returncode, done.stdout, done.stderr) == (2, "", f"rametctl: {sentence}")
 
 
+@pytest.mark.parametrize("command", [["--check"], ["--drain=h17"]])
+def test_error_of_a_command_is_no_line_of_a_log(tmp_path: Path, command: list[str]) -> None:
+    done = subprocess.run([str(PROGRAM), *command, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"ramet-fleet: {tmp_path}/fleet.json (`rametctl fleet join` writes it): ")
+
+
 @pytest.mark.parametrize(
     "words, what",
     [
