@@ -10,6 +10,7 @@
 
 #define AGAIN_MS  5000 /* how soon a keeper is asked again whether it agrees */
 #define REPORT_MS 500  /* how soon a host is asked again for a report */
+#define PARTS_MAX 256  /* maximum of parts of a report: a host that lies could go on for ever */
 
 struct tenant_books {
 	struct list link;
@@ -257,6 +258,8 @@ struct poll {
 	uint64_t keepers; /* the keepers that the question was about */
 	uint64_t begun_ms;
 	uint32_t number;
+	unsigned parts;			    /* that were asked for */
+	char last[EXCHANGE_TENANT_MAX + 1]; /* the last tenant that was reported */
 	struct peer_call call;
 };
 
@@ -275,20 +278,30 @@ static void poll_end(struct poll *p)
 	free(p);
 }
 
-/* Takes over a report. Returns whether the report is complete. */
-static bool take_report(struct peer_slots *s, uint32_t number, const struct peer_call *call)
+static void ask_part(struct poll *p);
+
+/* What follows a part of a report. */
+enum report { REPORT_BAD, REPORT_MORE, REPORT_LAST };
+
+static enum report take_part(struct poll *p)
 {
-	char *text = must_alloc(call->body.len + 1);
+	const struct text *body = &p->call.body;
+	char *text = must_alloc(body->len + 1), before[sizeof(p->last)];
 	const char *at = text;
 	struct exchange x;
 
-	if (call->body.len)
-		memcpy(text, call->body.p, call->body.len);
-	while (exchange_read(&x, &at) && x.from == number)
-		note(s, &x);
-	const bool whole = strcmp(at, PEER_SLOTS_END) == 0;
+	if (body->len)
+		memcpy(text, body->p, body->len);
+	memcpy(before, p->last, sizeof(before));
+	while (exchange_read(&x, &at) && x.from == p->number) {
+		note(p->slots, &x);
+		strcpy(p->last, x.tenant);
+	}
+	const bool is_last = strcmp(at, PEER_SLOTS_END) == 0, is_part = !*at;
 	free(text);
-	return whole;
+	if (is_last)
+		return REPORT_LAST;
+	return is_part && strcmp(p->last, before) > 0 ? REPORT_MORE : REPORT_BAD;
 }
 
 static void on_report(struct peer_call *call, const struct failure *f)
@@ -296,15 +309,18 @@ static void on_report(struct peer_call *call, const struct failure *f)
 	struct poll *p = call->arg;
 	struct peer_slots *s = p->slots;
 	struct books_peer *peer = peer_of(s, p->number);
+	enum report part = REPORT_BAD;
 
 	if (!f && call->answer.status == 200 && peer && p->keepers == s->keepers) {
-		const bool whole = take_report(s, p->number, call);
-
+		part = take_part(p);
 		peer->agreed_ms = peer_slots_now();
 		/* A report from before this host began anew does not count. */
-		peer->reported |= whole && p->begun_ms >= s->trust.begun_ms;
+		peer->reported |= part == REPORT_LAST && p->begun_ms >= s->trust.begun_ms;
 	}
-	poll_end(p);
+	if (part == REPORT_MORE && p->parts < PARTS_MAX)
+		ask_part(p);
+	else
+		poll_end(p);
 }
 
 static bool is_polled(const struct peer_slots *s, uint32_t number)
@@ -315,27 +331,40 @@ static bool is_polled(const struct peer_slots *s, uint32_t number)
 	return false;
 }
 
-static void poll_host(struct peer_slots *s, uint32_t number)
+/* Asks for what follows the last tenant. */
+static void ask_part(struct poll *p)
 {
+	struct peer_slots *s = p->slots;
 	const struct fleet_table *t = member_table(s->peers->member);
-	struct peer_asked asked = {.host = fleet_table_host(t, number),
+	struct peer_asked asked = {.host = fleet_table_host(t, p->number),
 				   .what = "allowances",
 				   .limit_ms = SLOTS_ASK_MS};
-	const struct exchange x = {
-		.keepers = s->keepers, .from = t->self->number, .tenant = EXCHANGE_NOBODY};
+	struct exchange x = {.keepers = s->keepers, .from = t->self->number};
 	char line[EXCHANGE_LINE_MAX];
 
-	if (!asked.host || is_polled(s, number))
+	if (!asked.host) {
+		poll_end(p);
+		return;
+	}
+	p->parts++;
+	strcpy(x.tenant, p->last);
+	exchange_print(line, &x);
+	peer_slots_ask(&asked.text, PEERS_SLOTS_REPORT, line);
+	peer_call_start(s->peers, &p->call, s->service, &asked, on_report, p);
+}
+
+static void poll_host(struct peer_slots *s, uint32_t number)
+{
+	if (is_polled(s, number))
 		return;
 	struct poll *p = must_alloc(sizeof(*p));
 	p->slots = s;
 	p->keepers = s->keepers;
 	p->begun_ms = peer_slots_now();
 	p->number = number;
+	strcpy(p->last, EXCHANGE_NOBODY);
 	list_add_tail(&s->polls, &p->link);
-	exchange_print(line, &x);
-	peer_slots_ask(&asked.text, PEERS_SLOTS_REPORT, line);
-	peer_call_start(s->peers, &p->call, s->service, &asked, on_report, p);
+	ask_part(p);
 }
 
 /* Returns whether this host has records to keep. */

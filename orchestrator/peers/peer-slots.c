@@ -5,6 +5,7 @@
  */
 #include "orchestrator/peers/peer-slots.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -22,7 +23,7 @@
 /* Attempts for one request: others may be quicker to take what was granted. */
 #define TRIES	     5
 #define HOMES_MAX    FLEET_HOSTS_MAX
-#define REPORT_LINES 300
+#define REPORT_LINES 100 /* maximum in a part of a report */
 
 uint64_t peer_slots_now(void)
 {
@@ -484,25 +485,53 @@ static void on_tick(void *arg)
 
 /* --- questions of other hosts --------------------------------------------------------------- */
 
-/* Reports all allowances whose keeper asks. */
+static int by_tenant(const void *a, const void *b)
+{
+	const struct allowance *const *one = a, *const *other = b;
+
+	return strcmp((*one)->tenant->name, (*other)->tenant->name);
+}
+
+/* Returns the allowances whose keeper asks, behind the tenant that it names, by their tenants. */
+static const struct allowance **find_reported(const struct peer_slots *s,
+					      const struct exchange *asked, size_t *n)
+{
+	size_t most = 0;
+
+	list_each (pos, &s->allowances)
+		most++;
+	const struct allowance **found = must_alloc((most + 1) * sizeof(*found));
+	*n = 0;
+	list_each (pos, &s->allowances) {
+		const struct allowance *a = container_of(pos, struct allowance, link);
+		const char *tenant = a->tenant->name;
+
+		if (strcmp(tenant, asked->tenant) > 0 &&
+		    peer_slots_keeper(s, tenant)->number == asked->from)
+			found[(*n)++] = a;
+	}
+	qsort(found, *n, sizeof(*found), by_tenant);
+	return found;
+}
+
+/* Reports the allowances whose keeper asks. If they are too many, the keeper asks for those behind
+ * the last one; EXCHANGE_NOBODY is before any tenant. */
 static void report(struct peer_slots *s, const struct exchange *asked, struct text *out)
 {
 	char line[EXCHANGE_LINE_MAX];
-	uint32_t lines = 0;
+	size_t n;
+	const struct allowance **found = find_reported(s, asked, &n);
 
-	list_each (pos, &s->allowances) {
-		const struct allowance *a = container_of(pos, struct allowance, link);
+	for (size_t i = 0; i < min_u64(n, REPORT_LINES); i++) {
 		struct exchange x;
 
-		if (peer_slots_keeper(s, a->tenant->name)->number != asked->from)
-			continue;
-		if (lines++ == REPORT_LINES)
-			return;
-		peer_slots_say(s, a->tenant->name, &x);
+		peer_slots_say(s, found[i]->tenant->name, &x);
 		exchange_print(line, &x);
 		text_puts(out, line);
 	}
-	text_puts(out, PEER_SLOTS_END);
+	if (n <= REPORT_LINES)
+		text_puts(out, PEER_SLOTS_END);
+	free(found);
 }
 
 static void yield(struct peer_slots *s, const struct exchange *asked, struct text *out)

@@ -16,7 +16,7 @@ _Static_assert((int)EXCHANGE_LIMITS == (int)TENANT_LIMITS, "hosts speak of all l
 #define PEERS_SLOTS	   "/fleet/slots"
 #define PEERS_SLOTS_YIELD  "/fleet/slots/yield"
 #define PEERS_SLOTS_REPORT "/fleet/slots/report"
-/* Last line of a report, which shows that the report is complete. */
+/* Last line of a report's last part. */
 #define PEER_SLOTS_END "end\n"
 
 #define SLOTS_ASK_MS 1000 /* time limit for a host to report or yield */

@@ -365,6 +365,71 @@ def test_garbage_is_refused(fleet: Fleet, path: str) -> None:
     tenant.make(ONE)
 
 
+# --- hosts with many tenants ---
+
+
+def keepers_of(*numbers: int) -> int:
+    """Identifies the keepers, as a program of its own computes it."""
+    hashed = 0xCBF29CE484222325
+    for number in numbers:
+        hashed = (hashed ^ number) * 0x100000001B3 % (1 << 64)
+    return hashed
+
+
+def line(keepers: int, host: int, tenant: str, used: int = 0) -> str:
+    """A host's line on a tenant, with as many limits as any version has."""
+    return f"{keepers:016x} {1:016x} {host} {tenant} {used} {used} 0 0{' 0' * 28}\n"
+
+
+def test_all_of_many_tenants_are_reported(fleet: Fleet) -> None:
+    tenant = Tenant(fleet, [ONE])
+    fleet.services[ONE].stop()
+    tenant.start(ONE, "max_vms=140")
+    names = set()
+    for _ in range(102):
+        tenant.make_key()
+        tenant.make(ONE)
+        names.add(tenant.name)
+    reported: list[str] = []
+    last, end = "-", False
+    with fleet.peer(ONE, of=ONE) as peer:
+        while not end:
+            answer = peer.post("/fleet/slots/report", content=line(keepers_of(ONE), ONE, last).encode())
+            assert answer.status_code == 200 and len(answer.content) < 128 << 10
+            *lines, end_line = answer.text.splitlines()
+            end = end_line == "end"
+            reported += [one.split()[3] for one in (lines if end else [*lines, end_line])]
+            last = reported[-1]
+    assert len(reported) == len(set(reported)) and set(reported) >= names
+
+
+def test_keeper_asks_for_all_parts_of_a_report(fleet: Fleet) -> None:
+    tenant = Tenant(fleet, [ONE], keeper=ONE, others=(LIAR,))
+    asked: list[str] = []
+
+    def serve(s: ssl.SSLSocket) -> None:
+        while True:
+            request = read_head(s)
+            while not request.endswith(b"\n") or request.endswith(b"\r\n"):
+                request += s.recv(65536)
+            keepers, _, _, after, *_ = request.decode().splitlines()[-1].split()
+            said = line(int(keepers, 16), LIAR, tenant.name, used=4)
+            if b"/report " in request:
+                asked.append(after)
+                said = line(int(keepers, 16), LIAR, "tnt_") if after == "-" else said + "end\n"
+            s.sendall(answering(said))
+
+    liar = fleet.lie(LIAR, serve)
+    tenant.make(ONE)
+    while not tenant.is_sure(ONE):
+        pass
+    while (answer := tenant.create(ONE)).status_code == 201:
+        pass
+    assert "does not answer" not in capped(answer)
+    assert tenant.running(ONE) == CAP - 4 and asked[:2] == ["-", "tnt_"]
+    liar.close()
+
+
 # --- lists over all hosts ---
 
 
