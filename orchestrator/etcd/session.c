@@ -55,7 +55,9 @@ struct session {
 	int64_t live;
 	uint64_t keepalive_at_ms; /* on the boot-time clock */
 	bool kept;		  /* the last attempt to keep the lease alive did not fail */
-	uint32_t pause_ms;	  /* after a failure */
+	uint32_t pause_ms;	  /* after a failure of a call */
+	uint32_t watch_pause_ms;  /* after a watch that soon ended */
+	uint64_t watched_ms;	  /* when the last watch began */
 	struct err said;	  /* the last failure that was logged; code 0: all works */
 	uint64_t say_at_ms;	  /* when it is logged again */
 	struct ring *ring;
@@ -370,6 +372,7 @@ static int follow(struct session *s, struct err *e)
 		return e->code;
 	s->live = INT64_MAX;
 	etcd_watch_request(&request, s->from, s->to, s->revision + 1);
+	s->watched_ms = boottime_ms();
 	int ret = etcd_watch(s->etcd, &request, e);
 	text_free(&request);
 	return ret;
@@ -635,10 +638,10 @@ static uint32_t ms_until(uint64_t at_ms)
 }
 
 /* Waits after a failure. A keepalive that is due waits only if it failed itself. */
-static void rest(struct session *s)
+static void rest(struct session *s, uint32_t *pause_ms)
 {
-	s->pause_ms = backoff_next(s->pause_ms, RETRY_FIRST_MS, RETRY_MOST_MS);
-	uint32_t ms = s->pause_ms / 2 + random_ms(s->pause_ms / 2 + 1);
+	*pause_ms = backoff_next(*pause_ms, RETRY_FIRST_MS, RETRY_MOST_MS);
+	uint32_t ms = *pause_ms / 2 + random_ms(*pause_ms / 2 + 1);
 	if (s->lease && s->kept)
 		ms = min_u32(ms, ms_until(s->keepalive_at_ms));
 	etcd_wait(s->etcd, ms, -1);
@@ -652,14 +655,17 @@ static void await(struct session *s)
 
 	if (s->unwritten)
 		ms = min_u32(ms, ms_until(s->write_at_ms));
-	if (ring_missing(s->ring, &revision))
+	if (ring_missing(s->ring, &revision) || !etcd_watches(s->etcd))
 		ms = 0;
 	etcd_wait(s->etcd, ms, s->offers);
 	if (etcd_watches(s->etcd))
 		return;
 	/* The keepalive finds out whether this member works, before there is another watch. The
-	 * hosts of a member that was killed don't come to the others at the same time. */
-	rest(s);
+	 * hosts of a member that was killed don't come to the others at the same time. Each watch
+	 * may end at once, as when its answer cannot be read, so the waits grow. */
+	if (boottime_ms() - s->watched_ms >= RETRY_MOST_MS)
+		s->watch_pause_ms = 0;
+	rest(s, &s->watch_pause_ms);
 	s->keepalive_at_ms = 0;
 }
 
@@ -674,7 +680,7 @@ void session_turn(struct session *s)
 
 	if (do_due(s, &e) < 0) {
 		say(s, &e);
-		rest(s);
+		rest(s, &s->pause_ms);
 		return;
 	}
 	if (s->said.code)

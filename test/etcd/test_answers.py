@@ -7,6 +7,7 @@ import base64
 import json
 import ssl
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -33,6 +34,7 @@ class Server:
             "/v3/watch": WATCHED,
         }
         self.paths: list[str] = []  # of all requests so far
+        self.times: list[float] = []  # of all watches so far
         self.folder, self.ca = folder, folder / "ca"
         self.over = threading.Event()
         server = self
@@ -43,6 +45,8 @@ class Server:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 server.paths.append(self.path)
+                if self.path == "/v3/watch":
+                    server.times.append(time.monotonic())
                 answer = server.answers.get(self.path, server.listed)
                 answer = answer(body) if callable(answer) else answer
                 text = answer if isinstance(answer, bytes) else json.dumps(answer).encode() + b"\n"
@@ -161,6 +165,15 @@ def test_watch_with_garbage_is_started_again(server: Server, host: Host) -> None
     host.start().says("etcd's answer to a watch cannot be used", "starting another one")
     server.answers["/v3/watch"] = WATCHED
     host.sees()
+
+
+@pytest.mark.parametrize("answer", [b"garbage\n", b" " * (9 << 20)], ids=["garbage", "too long"])
+def test_watch_that_fails_again_waits_longer(server: Server, host: Host, answer: bytes) -> None:
+    """Half of 250 ms at first, and twice as long each time."""
+    server.answers["/v3/watch"] = json.dumps(WATCHED).encode() + b"\n" + answer
+    host.start()
+    until("watches", lambda: len(server.times) >= 6)
+    assert server.times[5] - server.times[4] > 1.9
 
 
 def test_lease_is_kept_alive_while_a_list_is_read(server: Server, host: Host) -> None:
