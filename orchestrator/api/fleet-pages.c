@@ -27,6 +27,7 @@
 #define SILENT_MS     5000	  /* time that a whole list may wait for hosts that don't answer */
 #define PAGE_HOSTS    4		  /* hosts asked at once, until a page has entries of several */
 #define EMPTY_MAX     1000	  /* maximum of parts in a row, from one host, without entries */
+#define EMPTY_MS      3000	  /* maximum of time that is waited for them; less than PAGE_MS */
 #define MISSING_NAMES 50	  /* maximum of missing hosts that the answer names */
 #define LISTS_MAX     128	  /* lists at a time: each has connections to other hosts */
 
@@ -37,9 +38,10 @@ struct fleet_pages {
 	uint32_t host;		    /* the host whose entries after `after` come next */
 	struct list_position after; /* zeroed: before the host's first entry */
 	unsigned parts, empty;	    /* empty: parts in a row without entries, from this host */
+	uint64_t empty_ms;	    /* time waited for them */
 	bool passed;		    /* the present host is not the first one */
 	bool waiting;		    /* for the present host, since waits_ms */
-	/* `silent_ms`: time waited for hosts that did not answer. */
+	/* `silent_ms`: time waited for hosts that were then left out. */
 	uint64_t began_ms, waits_ms, silent_ms;
 	struct text missing; /* uint32_t: the hosts that are left out */
 	bool sending;	     /* a chunk that the client has not taken yet */
@@ -65,6 +67,7 @@ static void move_to(struct fleet_pages *w, uint32_t host)
 	w->host = host;
 	w->after = (struct list_position){0};
 	w->empty = 0;
+	w->empty_ms = 0;
 }
 
 static void move_on(struct fleet_pages *w)
@@ -397,17 +400,19 @@ static bool take_next(struct request *r)
 			return false;
 		}
 	}
+	const uint64_t waited_ms = w->waiting ? now_ms - w->waits_ms : 0;
 	const enum taken taken = part ? take(r, part) : MALFORMED;
 	if (taken == TOO_MANY) {
 		peers_forget(r, w->host);
 		return true;
 	}
+	w->waiting = false;
 	w->parts++;
-	if (taken == MALFORMED) {
-		w->silent_ms += w->waiting ? now_ms - w->waits_ms : 0;
+	w->empty_ms = w->empty || taken == MALFORMED ? w->empty_ms + waited_ms : 0;
+	if (taken == MALFORMED || w->empty_ms > EMPTY_MS) {
+		w->silent_ms += w->empty_ms;
 		leave_out(r);
 	}
-	w->waiting = false;
 	return true;
 }
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import ssl
 import threading
+import time
 from typing import Any, Callable, Iterator
 
 import httpx
@@ -327,6 +328,22 @@ def test_parts_without_entries_and_without_end(one: httpx.Client, lie: Lie) -> N
     name = lie(serve)
     assert NEXT in one.get("/v1/sandboxes?limit=5").headers  # the client may go on
     assert one.get("/v1/sandboxes").headers[MISSING] == name
+
+
+@pytest.mark.parametrize("query", ["", "?limit=5"])
+def test_slow_parts_without_entries_do_not_hold_a_list(one: httpx.Client, lie: Lie, query: str) -> None:
+    """Each comes in time, but not all that could follow are waited for."""
+    parts = itertools.count(1)
+
+    def serve(s: ssl.SSLSocket) -> None:
+        while True:
+            read_head(s)
+            time.sleep(0.4)
+            s.sendall(head(b"[]", ramet_next_cursor=cursor("s", next(parts).to_bytes(8, "big") + bytes(16))) + b"[]")
+
+    name = lie(serve)
+    answer = one.get(f"/v1/sandboxes{query}")
+    assert name in answer.headers[MISSING].split(", ") and NEXT not in answer.headers
 
 
 def test_page_has_no_more_entries_than_its_limit(one: httpx.Client, lie: Lie) -> None:
