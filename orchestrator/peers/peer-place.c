@@ -13,12 +13,15 @@
 #include "base/random.h"
 #include "orchestrator/fleet/load.h"
 #include "orchestrator/fleet/member.h"
+#include "orchestrator/json/json.h"
 #include "orchestrator/peers/internal.h"
 #include "orchestrator/service/service.h"
 
-#define HOMES_MAX 64
-#define KEY_HOMES 8    /* hosts that may make a create with a key */
-#define ASK_MS	  1000 /* for the answer to an earlier attempt */
+#define HOMES_MAX    64
+#define KEY_HOMES    8	  /* hosts that may make a create with a key */
+#define ASK_MS	     1000 /* for the answer to an earlier attempt */
+#define CODE_MAX     40
+#define RETRY_MOST_S 60
 
 /* --- what is known of the hosts ------------------------------------------------------------- */
 
@@ -294,8 +297,10 @@ static bool says(const struct peer_call *call, const char *code)
  * value, the host has done nothing. */
 static enum place_verdict verdict(const struct peer_call *call)
 {
-	/* The host has not heard of the API key yet, or lacks the template. */
-	if (call->answer.status == 401 || says(call, failure_code_name(FAIL_UNKNOWN_TEMPLATE)))
+	/* The host has not heard of the API key yet, lacks the template, or has had many requests
+	 * of the tenant. */
+	if (call->answer.status == 401 || says(call, failure_code_name(FAIL_UNKNOWN_TEMPLATE)) ||
+	    (call->answer.status == 429 && says(call, "rate_limited")))
 		return PLACE_NO_SLOT;
 	if (call->answer.status != 503)
 		return PLACE_OK;
@@ -375,16 +380,61 @@ static void place(struct placing *w)
 
 /* --- answers to earlier attempts ------------------------------------------------------------ */
 
+struct refusal {
+	char code[CODE_MAX + 1];
+};
+static const struct json_field refusal_field =
+	JSON_FIELD(struct refusal, code, "code", JSON_CHARS, .max = CODE_MAX);
+
+/* Returns the seconds after which the host wants to be asked again. */
+static unsigned retry_after(const struct port_answer *a)
+{
+	char text[8] = "";
+	uint32_t s;
+
+	for (size_t i = 0; i < a->n_fields; i++) {
+		const struct port_field *f = &a->fields[i];
+
+		if (port_name_is(f->name, f->name_len, "retry-after") &&
+		    f->value_len < sizeof(text)) {
+			memcpy(text, f->value, f->value_len);
+			text[f->value_len] = '\0';
+		}
+	}
+	return number_parse(text, 1, RETRY_MOST_S, &s) ? s : 1;
+}
+
+/* Fills in the failure of a host that refuses to say whether it has the answer, for a reason that
+ * is its own, and not the client's. */
+static void set_refusal(struct failure *f, const struct peer_call *call)
+{
+	struct refusal said = {""};
+	struct err e;
+
+	json_read(call->body.p, call->body.len, &refusal_field, 1, &said, &e);
+	failure_set(f, FAIL_HOST_UNREACHABLE, retry_after(&call->answer),
+		    "host %s, which may have answered an earlier request with this "
+		    "Idempotency-Key, refuses to say so (%d %s): try again",
+		    call->host, call->answer.status, said.code);
+}
+
 static void on_replayed(struct peer_call *call, const struct failure *f)
 {
 	struct placing *w = call->arg;
+	struct failure refusal;
 
-	if (f)
+	if (f) {
 		op_finish(&w->op, f);
-	else if (says(call, "no_such_answer"))
+	} else if (says(call, "no_such_answer") ||
+		   (call->answer.status == 401 && says(call, "key_unknown"))) {
+		/* A host that has not heard of the API key has answered no request with it. */
 		step(w);
-	else
+	} else if (call->answer.status == 429 || call->answer.status >= 500) {
+		set_refusal(&refusal, call);
+		op_finish(&w->op, &refusal);
+	} else {
 		end_with(w, call);
+	}
 }
 
 /* Returns whether another host may have the answer. */

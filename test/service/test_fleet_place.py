@@ -253,6 +253,7 @@ NO = [
     saying("503 No", "", load="x" * 2000),
     saying("401 Who", '{"error":"x","code":"key_unknown"}'),
     saying("400 No", '{"error":"x","code":"unknown_template"}'),
+    saying("429 Wait", '{"error":"x","code":"rate_limited"}'),
 ]
 
 
@@ -427,6 +428,54 @@ def test_key_is_not_used_while_its_answer_may_be_out_of_reach(fleet: Fleet) -> N
         while create(http, key).status_code != 201:  # until the table is read
             pass
         assert len(http.get("/v1/sandboxes").json()) == 1
+
+
+def error(status: str, code: str, after: str = "") -> bytes:
+    body = f'{{"error":"x","code":"{code}"}}'
+    head = f"HTTP/1.1 {status}\r\n{after}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return (head + body).encode()
+
+
+@pytest.mark.parametrize(
+    "answer, seconds, reason",
+    [
+        (error("429 Wait", "rate_limited", "Retry-After: 7\r\n"), "7", "429 rate_limited"),
+        (error("503 No", "stopping", "Retry-After: 5\r\n"), "5", "503 stopping"),
+        (error("503 No", "stopping", "Retry-After: 99999999999\r\n"), "1", "503 stopping"),
+        (b"HTTP/1.1 500 Oops\r\nContent-Length: 1\r\n\r\n{", "1", "500 "),
+    ],
+)
+def test_host_that_refuses_to_say_is_asked_again(
+    fleet: Fleet, lied: Callable[..., Said], answer: bytes, seconds: str, reason: str
+) -> None:
+    """The refusal is not about this client, but the host may have made the sandbox."""
+    said = lied(answer, answer)
+    with fleet.services[ONE].client() as http:
+        key = fleet.request_key(ONE)
+        refusal = create(http, key)
+        sentence = refused(refusal, 503, "host_unreachable")
+        assert "host h20" in sentence and f"({reason})" in sentence
+        assert refusal.headers["retry-after"] == seconds
+        refused(create(http, key), 503, "host_unreachable")  # the key can be used again
+        assert fleet.services[ONE].metrics()["ramet_sandboxes"] == 0
+    assert [b"idempotent-replay: only" in head for head in said.heads] == [True, True]
+
+
+def test_host_that_does_not_know_the_key_has_no_answer(fleet: Fleet, lied: Callable[..., Said]) -> None:
+    said = lied(error("401 Who", "key_unknown"), error("503 No", "no_warm"))
+    with fleet.services[ONE].client() as http:
+        assert host_of(fleet, create(http, fleet.request_key(ONE)).json()["id"]) == ONE
+    assert b"idempotent-replay: only" in said.heads[0]
+
+
+@pytest.mark.parametrize(
+    "status, code", [(401, "key_revoked"), (409, "idempotency_key_in_use"), (422, "idempotency_key_reused")]
+)
+def test_answer_about_the_key_is_the_clients(fleet: Fleet, lied: Callable[..., Said], status: int, code: str) -> None:
+    lied(error(f"{status} No", code))
+    with fleet.services[ONE].client() as http:
+        refused(create(http, fleet.request_key(ONE)), status, code)
+        assert fleet.services[ONE].metrics()["ramet_sandboxes"] == 0
 
 
 def test_client_that_repeats_over_all_hosts_has_one_sandbox(fleet: Fleet) -> None:
