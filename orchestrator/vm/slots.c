@@ -128,9 +128,10 @@ bool vmproc_retire_slot(struct vmproc *vm)
 
 	if (h->retired == RETIRED_MAX)
 		return false;
-	log_error("slot %u is not used any more: starting a VM in it crashed the warden twice. "
-		  "Restart rametd to try it again, and report the crashes, which are in the log",
-		  vm->id.slot);
+	log_error(
+		"slot %u is not used any more: starting a VM in it crashed the warden twice. "
+		"`systemctl reload ramet` tries it again; report the crashes, which are in the log",
+		vm->id.slot);
 	h->slots[vm->id.slot] = NULL; /* its bit in `taken` stays */
 	h->retired++;
 	h->in_use--;
