@@ -14,10 +14,10 @@ const MOST = 1000,
 // What has no column of its own, in the order in which it is shown.
 const FACTS = { parent: "of", winner: "winner", space: "Space", key: "key", previous: "replaces" };
 
-// Returns the newest events of the log, oldest first.
+// Returns the newest events of the log, oldest first. With since, they are those of the host that is followed.
 async function newest(signal) {
   const events = [];
-  const answer = await send("GET", `v1/events?newest_first=1&limit=${MOST}`, { signal });
+  const answer = await send("GET", `v1/events?since=0&newest_first=1&limit=${MOST}`, { signal });
   for await (const event of objects(answer)) events.unshift(event);
   return events;
 }

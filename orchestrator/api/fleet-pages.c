@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/num.h"
+#include "orchestrator/api/fleet-list.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/page-key.h"
 #include "orchestrator/fleet/member.h"
@@ -20,20 +21,17 @@
 #include "orchestrator/json/query.h"
 #include "orchestrator/peers/peers.h"
 
-#define PAGE_SIZE     (256u << 10)
-#define CHUNK_SIZE    (64u << 10) /* bytes of a whole list that are sent at a time */
-#define PARTS_MAX     64	  /* maximum of parts in a page */
-#define PAGE_MS	      5000	  /* time to gather a page, which then ends where it is */
-#define SILENT_MS     5000	  /* time that a whole list may wait for hosts that don't answer */
-#define PAGE_HOSTS    4		  /* hosts asked at once, until a page has entries of several */
-#define EMPTY_MAX     1000	  /* maximum of parts in a row, from one host, without entries */
-#define EMPTY_MS      3000	  /* maximum of time that is waited for them; less than PAGE_MS */
-#define MISSING_NAMES 50	  /* maximum of missing hosts that the answer names */
-#define LISTS_MAX     128	  /* lists at a time: each has connections to other hosts */
+#define PAGE_SIZE  (256u << 10)
+#define CHUNK_SIZE (64u << 10) /* bytes of a whole list that are sent at a time */
+#define PARTS_MAX  64	       /* maximum of parts in a page */
+#define PAGE_MS	   5000	       /* time to gather a page, which then ends where it is */
+#define SILENT_MS  5000	       /* time that a whole list may wait for hosts that don't answer */
+#define PAGE_HOSTS 4	       /* hosts asked at once, until a page has entries of several */
+#define EMPTY_MAX  1000	       /* maximum of parts in a row, from one host, without entries */
+#define EMPTY_MS   3000	       /* maximum of time that is waited for them; less than PAGE_MS */
 
 struct fleet_pages {
-	struct list link; /* in api->lists */
-	struct request *r;
+	struct fleet_list list;
 	size_t limit;		    /* SIZE_MAX: the whole list is sent */
 	uint32_t host;		    /* the host whose entries after `after` come next */
 	struct list_position after; /* zeroed: before the host's first entry */
@@ -43,8 +41,7 @@ struct fleet_pages {
 	bool waiting;		    /* for the present host, since waits_ms */
 	/* `silent_ms`: time waited for hosts that were then left out. */
 	uint64_t began_ms, waits_ms, silent_ms;
-	struct text missing; /* uint32_t: the hosts that are left out */
-	bool sending;	     /* a chunk that the client has not taken yet */
+	bool sending; /* a chunk that the client has not taken yet */
 };
 
 static struct fleet_pages *fleet_of(const struct request *r)
@@ -110,32 +107,6 @@ static void answer_place(struct request *r)
 
 /* --- hosts that are left out ---------------------------------------------------------------- */
 
-static size_t n_missing(const struct fleet_pages *w)
-{
-	return w->missing.len / sizeof(uint32_t);
-}
-
-static uint32_t missing_at(const struct fleet_pages *w, size_t i)
-{
-	uint32_t number;
-
-	memcpy(&number, w->missing.p + i * sizeof(number), sizeof(number));
-	return number;
-}
-
-static bool is_missing(const struct fleet_pages *w, uint32_t number)
-{
-	for (size_t i = 0; i < n_missing(w); i++)
-		if (missing_at(w, i) == number)
-			return true;
-	return false;
-}
-
-static void note_missing(struct fleet_pages *w, uint32_t number)
-{
-	text_add(&w->missing, &number, sizeof(number));
-}
-
 /* Leaves the present host out, and goes on with the next one. */
 static void leave_out(struct request *r)
 {
@@ -145,7 +116,7 @@ static void leave_out(struct request *r)
 	if (r->started) /* too late to name the host to the client */
 		stream_end(r, true);
 	else
-		note_missing(w, w->host);
+		fleet_list_miss(&w->list, w->host);
 	move_on(w);
 }
 
@@ -157,26 +128,7 @@ static void leave_out_silent(struct request *r)
 	for (size_t i = 0; i < t->n; i++)
 		if (t->hosts[i].number >= fleet_of(r)->host && &t->hosts[i] != t->self &&
 		    peers_is_silent(r->api->peers, r, t->hosts[i].number))
-			note_missing(fleet_of(r), t->hosts[i].number);
-}
-
-static void answer_missing(struct request *r)
-{
-	const struct fleet_pages *w = fleet_of(r);
-	struct text names = {0};
-
-	if (!n_missing(w))
-		return;
-	for (size_t i = 0; i < n_missing(w) && i < MISSING_NAMES; i++) {
-		const struct fleet_host *host = fleet_table_host(table_of(r), missing_at(w, i));
-
-		text_printf(&names, "%s%s", i ? ", " : "", host ? host->name : "?");
-	}
-	if (n_missing(w) > MISSING_NAMES)
-		text_printf(&names, ", and %zu more", n_missing(w) - MISSING_NAMES);
-	text_putc(&names, '\0');
-	answer_header(r, "ramet-missing-hosts", names.p);
-	text_free(&names);
+			fleet_list_miss(&fleet_of(r)->list, t->hosts[i].number);
 }
 
 /* --- parts ---------------------------------------------------------------------------------- */
@@ -295,16 +247,6 @@ static void ask(struct request *r, const struct fleet_host *host, const struct l
 	text_free(&path);
 }
 
-/* Returns the first host from `number` on that is not lost, with its sandboxes. NULL: none. */
-static const struct fleet_host *host_from(const struct fleet_table *t, uint32_t number)
-{
-	for (size_t i = 0; i < t->n; i++)
-		if (t->hosts[i].number >= number &&
-		    (&t->hosts[i] == t->self || !fleet_is_lost(&t->hosts[i], realtime_ms() / 1000)))
-			return &t->hosts[i];
-	return NULL;
-}
-
 /* --- the answer ----------------------------------------------------------------------------- */
 
 /* Ends the answer. `more`: entries may follow the page. */
@@ -320,7 +262,7 @@ static void end(struct request *r, bool more)
 	}
 	if (more)
 		answer_place(r);
-	answer_missing(r);
+	fleet_list_answer(&fleet_of(r)->list);
 	answer(r, 200, "application/json");
 }
 
@@ -332,7 +274,7 @@ static void send_chunk(struct request *r)
 		return;
 	}
 	leave_out_silent(r);
-	answer_missing(r);
+	fleet_list_answer(&fleet_of(r)->list);
 	if (request_is_head(r)) {
 		r->out.len = 0;
 		answer_head(r, 200, "application/json", SIZE_MAX);
@@ -372,9 +314,9 @@ static void ask_ahead(struct request *r)
 	const struct fleet_table *t = table_of(r);
 	unsigned left = is_whole(r) || w->passed ? PEERS_PARTS : PAGE_HOSTS;
 
-	for (const struct fleet_host *host = host_from(t, w->host); host && left;
-	     host = host_from(t, host->number + 1)) {
-		if (host == t->self || is_missing(w, host->number) ||
+	for (const struct fleet_host *host = fleet_list_host(t, w->host); host && left;
+	     host = fleet_list_host(t, host->number + 1)) {
+		if (host == t->self || fleet_list_misses(&w->list, host->number) ||
 		    peers_is_silent(r->api->peers, r, host->number))
 			continue;
 		left--;
@@ -423,7 +365,7 @@ static void go_on(struct request *r)
 	const struct fleet_table *t = table_of(r);
 
 	while (!r->ended) {
-		const struct fleet_host *host = host_from(t, w->host);
+		const struct fleet_host *host = fleet_list_host(t, w->host);
 
 		if (host && host->number != w->host)
 			move_to(w, host->number);
@@ -440,42 +382,20 @@ static void go_on(struct request *r)
 			gather_here(r);
 			return;
 		}
-		if (is_missing(w, host->number))
+		if (fleet_list_misses(&w->list, host->number))
 			move_on(w);
 		else if (!take_next(r))
 			return;
 	}
 }
 
-/* Returns false after it has refused a flood of lists, for which other hosts would time out. */
-static bool may_begin(struct request *r)
-{
-	struct failure f;
-	size_t n = 0, own = 0;
-
-	list_each (pos, &r->api->lists) {
-		n++;
-		own += !strcmp(container_of(pos, struct fleet_pages, link)->r->tenant, r->tenant);
-	}
-	if (fair_share(n, own, LISTS_MAX))
-		return true;
-	failure_set(&f, FAIL_TOO_MANY, 1,
-		    "%zu of this host's %d lists over several hosts at a time are taken, %zu of "
-		    "them with this key",
-		    n, LISTS_MAX, own);
-	answer_failure(r, &f);
-	return false;
-}
-
 void fleet_pages_serve(struct request *r, size_t limit)
 {
-	if (!may_begin(r))
-		return;
 	struct fleet_pages *w = must_alloc(sizeof(*w));
 
 	pages_of(r)->fleet = w;
-	list_add_tail(&r->api->lists, &w->link);
-	w->r = r;
+	if (!fleet_list_begin(&w->list, r))
+		return;
 	w->limit = limit;
 	w->began_ms = loop_now_ms(r->loop);
 	if (ask_place(r, w))
@@ -488,7 +408,6 @@ void fleet_pages_free(struct request *r)
 
 	if (!w)
 		return;
-	list_del(&w->link);
-	text_free(&w->missing);
+	fleet_list_end(&w->list);
 	free(w);
 }

@@ -26,4 +26,25 @@ bool fleet_page_key_read(struct fleet_place *host, struct list_position *at, enu
 			 const struct fleet_keys *keys,
 			 const uint8_t key[static FLEET_PAGE_KEY_LEN]);
 
+/* A position among the events of a host: behind the event with the number `n`, or if that is 0,
+ * behind a time. In a key of all hosts, which hides the host as above, both are those of an event.
+ */
+struct event_position {
+	int64_t at_ms;
+	uint64_t n;
+};
+#define EVENT_KEY_LEN	    16
+#define FLEET_EVENT_KEY_LEN (FLEET_ID_BYTES + EVENT_KEY_LEN)
+#define EVENT_LETTER	    'v'
+#define EVENT_FLEET_LETTER  'V'
+
+void event_key_write(uint8_t key[static EVENT_KEY_LEN], const struct event_position *at);
+/* Returns false for a time that no event has. */
+bool event_key_read(struct event_position *at, const uint8_t key[static EVENT_KEY_LEN]);
+void fleet_event_key_write(uint8_t key[static FLEET_EVENT_KEY_LEN], const struct fleet_keys *keys,
+			   struct fleet_place host, const struct event_position *at);
+bool fleet_event_key_read(struct fleet_place *host, struct event_position *at,
+			  const struct fleet_keys *keys,
+			  const uint8_t key[static FLEET_EVENT_KEY_LEN]);
+
 #endif

@@ -150,6 +150,7 @@ struct op *service_events(struct service *c, const char *tenant, const struct ev
 
 	f->rest.newest_first = query->newest_first;
 	f->rest.after = query->from_now ? store_events_count(c->store).last : query->since;
+	f->rest.before = query->before;
 	f->left = query->limit ? query->limit : UINT64_MAX;
 	f->follow = query->follow;
 	f->on_event = on_event;
@@ -159,6 +160,16 @@ struct op *service_events(struct service *c, const char *tenant, const struct ev
 	list_add_tail(&upkeep_of(c)->events.follows, &op->link);
 	look(f);
 	return op;
+}
+
+bool service_events_later(struct service *c, int64_t at_ms, uint64_t *n, struct failure *f)
+{
+	struct err e;
+
+	if (store_events_later(c->store, at_ms, n, &e) == 0)
+		return true;
+	failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
+	return false;
 }
 
 void service_events_end(struct service *c)

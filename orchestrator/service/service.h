@@ -96,8 +96,9 @@ struct event_query {
 	uint64_t since; /* number of the last event that the caller knows; 0: none */
 	bool from_now;	/* only new events, whatever `since` says */
 	bool newest_first;
-	uint64_t limit; /* of events; 0: none */
-	bool follow;	/* the call goes on with new events, until it is abandoned */
+	uint64_t before; /* with newest_first: only events with lower numbers; 0: all */
+	uint64_t limit;	 /* of events; 0: none */
+	bool follow;	 /* the call goes on with new events, until it is abandoned */
 };
 /* `line`: one JSON object, without a newline, valid only during the call. */
 typedef void service_event_fn(void *arg, const char *line, size_t len);
@@ -110,6 +111,8 @@ typedef void service_event_fn(void *arg, const char *line, size_t len);
 struct op *service_events(struct service *c, const char *tenant, const struct event_query *query,
 			  service_event_fn *on_event, service_done_fn *on_end, void *arg,
 			  struct failure *failure);
+/* Does what store_events_later does. Returns false with *f filled. */
+bool service_events_later(struct service *c, int64_t at_ms, uint64_t *n, struct failure *f);
 /* Ends all calls of service_events. */
 void service_events_end(struct service *c);
 /* Calls `fn` after each change with events; `fn` must not change the catalogue. */

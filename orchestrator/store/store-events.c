@@ -34,6 +34,7 @@ const struct store_sql store_event_sql[] = {
 	{EVENT_LIST_TENANT, LIST OF_TENANT "ORDER BY n LIMIT ?3"},
 	{EVENT_LIST_TENANT_BACK, LIST OF_TENANT "ORDER BY n DESC LIMIT ?3"},
 	{EVENT_LAST, "SELECT max(n) FROM events"},
+	{EVENT_FROM, "SELECT n, at_ms FROM events WHERE n >= ?1 ORDER BY n LIMIT 1"},
 	{WEBHOOKS_SET, "INSERT OR REPLACE INTO webhooks (only, done) VALUES (1, ?1)"},
 	{WEBHOOKS_DONE, "SELECT done FROM webhooks"},
 	{0},
@@ -126,6 +127,42 @@ int store_events(struct store *s, const struct store_events_range *range, unsign
 			break;
 	store_reset(st);
 	return ret < 0 ? ret : 0;
+}
+
+/* Reads the first event from `n` on. Returns 1, 0 if there is none, or -errno. */
+static int read_from(struct store *s, uint64_t from, uint64_t *n, int64_t *at_ms, struct err *e)
+{
+	sqlite3_stmt *st = s->statements[EVENT_FROM];
+
+	store_bind(st, NUMBER(from));
+	int ret = store_next(s, st, e);
+	if (ret > 0) {
+		*n = (uint64_t)sqlite3_column_int64(st, 0);
+		*at_ms = sqlite3_column_int64(st, 1);
+	}
+	store_reset(st);
+	return ret;
+}
+
+int store_events_later(struct store *s, int64_t at_ms, uint64_t *n, struct err *e)
+{
+	uint64_t low = 0, high = s->events.last + 1; /* not later; later */
+
+	while (low + 1 < high) {
+		const uint64_t middle = low + (high - low) / 2;
+		uint64_t found;
+		int64_t its_ms;
+		int ret = read_from(s, middle, &found, &its_ms, e);
+
+		if (ret < 0)
+			return ret;
+		if (ret && found < high && its_ms <= at_ms)
+			low = found;
+		else
+			high = middle;
+	}
+	*n = high;
+	return 0;
 }
 
 int store_events_purge(struct store *s, int64_t before_ms, unsigned most, struct err *e)

@@ -269,6 +269,9 @@ typedef bool store_event_fn(void *arg, uint64_t n, const char *line, size_t len)
 /* Calls `each` for up to `most` events. Reads no others, however many the range has. */
 int store_events(struct store *s, const struct store_events_range *range, unsigned most,
 		 store_event_fn *each, void *arg, struct err *e);
+/* Finds the number from which on events are later than `at_ms`, as if the clock had never been set
+ * back. */
+int store_events_later(struct store *s, int64_t at_ms, uint64_t *n, struct err *e);
 /* Keeps `most` events from now on: for one more, the oldest of the tenant with the most events is
  * removed. */
 void store_events_keep(struct store *s, uint64_t most);

@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 from pages import HOSTILE, button, fits, go, made
 from stand_in import Service
 
-LOG = re.compile("/v1/events[?]newest_first=1&limit=1000$")  # the list, not the followed stream
+LOG = re.compile("/v1/events[?]since=0&newest_first=1&limit=1000$")  # the list, not the followed stream
 ID = "sbx_" + 32 * "a"
 
 

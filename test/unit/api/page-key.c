@@ -58,9 +58,28 @@ static void keys_of_one_host_differ(void **state)
 	assert_memory_not_equal(one, other, FLEET_ID_BYTES);
 }
 
+static void events_are_found_again(void **state)
+{
+	static const struct event_position there = {1700000000123, 77},
+					   odd[] = {{-1, 0}, {INT64_MAX, 0}, {0, UINT64_MAX}};
+	uint8_t key[FLEET_EVENT_KEY_LEN];
+	struct fleet_place place;
+	struct event_position at;
+
+	fleet_event_key_write(key, &keys, host, &there);
+	assert_true(fleet_event_key_read(&place, &at, &keys, key));
+	assert_int_equal(place.host, host.host);
+	assert_int_equal(at.at_ms, there.at_ms);
+	assert_int_equal(at.n, there.n);
+	for (size_t i = 0; i < 3; i++) {
+		event_key_write(key, &odd[i]);
+		assert_false(event_key_read(&at, key));
+	}
+}
+
 static void each_list_has_its_own_letter(void **state)
 {
-	char seen[9] = "";
+	char seen[11] = {EVENT_LETTER, EVENT_FLEET_LETTER};
 
 	for (int kind = LIST_SANDBOXES; kind <= LIST_CHECKPOINTS; kind++)
 		for (int fleet = 0; fleet < 2; fleet++) {
@@ -77,6 +96,7 @@ int main(void)
 		cmocka_unit_test(position_is_read_again),
 		cmocka_unit_test(host_is_found_with_the_key_of_the_fleet),
 		cmocka_unit_test(keys_of_one_host_differ),
+		cmocka_unit_test(events_are_found_again),
 		cmocka_unit_test(each_list_has_its_own_letter),
 	};
 

@@ -854,6 +854,42 @@ static void oldest_events_are_removed(void **state)
 	store_close(s);
 }
 
+static uint64_t later(struct store *s, int64_t at_ms)
+{
+	uint64_t n = 0;
+	struct err e;
+
+	assert_int_equal(store_events_later(s, at_ms, &n, &e), 0);
+	return n;
+}
+
+static void events_are_found_by_their_time(void **state)
+{
+	static const int64_t times[] = {1, 10, 20, 20, 30, 40};
+	struct store *s = open_store(*state);
+	struct err e;
+
+	assert_int_equal(later(s, 5), 1);
+	for (size_t i = 0; i < sizeof(times) / sizeof(*times); i++) {
+		const struct audit_event new = {
+			.name = "sandbox.died", .at_ms = times[i], .tenant = "t"};
+
+		store_event(s, &new);
+		assert_int_equal(store_sandbox_seq(s, "sbx_1", 7, &e), 0);
+	}
+	assert_int_equal(later(s, 0), 1);
+	assert_int_equal(later(s, 1), 2);
+	assert_int_equal(later(s, 19), 3);
+	assert_int_equal(later(s, 20), 5);
+	assert_int_equal(later(s, 39), 6);
+	assert_int_equal(later(s, 40), 7);
+	assert_int_equal(later(s, INT64_MAX), 7);
+	assert_int_equal(store_events_purge(s, 25, 10, &e), 4);
+	assert_int_equal(later(s, 39), 6);
+	assert_in_range(later(s, 5), 1, 5); /* whatever was removed before the first one */
+	store_close(s);
+}
+
 static bool note_number(void *arg, uint64_t n, const char *line, size_t len)
 {
 	sprintf((char *)arg + strlen(arg), "%d ", (int)n);
@@ -1207,6 +1243,7 @@ int main(void)
 		TEST(confirmed_changes_survive_a_kill),
 		TEST(foreign_database_is_refused),
 		TEST(event_shares_the_fate_of_its_change),
+		TEST(events_are_found_by_their_time),
 		TEST(oldest_events_are_removed),
 		TEST(tenant_with_most_events_loses_its_oldest),
 		TEST(last_event_is_not_removed),
