@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/random.h"
+#include "orchestrator/api/fleet-prune.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/peers/peers.h"
 
@@ -153,6 +154,19 @@ static void on_pruned(void *arg, const struct failure *f)
 		answer(arg, 200, "application/json");
 }
 
+static void end_pruned(struct request *r, uint64_t bytes)
+{
+	text_printf(&r->out, "],\"bytes\":%llu}\n", (unsigned long long)bytes);
+}
+
+/* Answers when what this host has deleted is on disk. */
+static void answer_pruned(struct request *r, uint64_t bytes)
+{
+	end_pruned(r, bytes);
+	request_ref(r);
+	r->op = service_sync(r->service, on_pruned, r);
+}
+
 void serve_prune(struct request *r, const struct prune_body *b)
 {
 	const struct checkpoint_prune how = {.sandbox = b->sandbox.p,
@@ -161,6 +175,7 @@ void serve_prune(struct request *r, const struct prune_body *b)
 					     .older_than_s = b->older_than_seconds,
 					     .dry_run = b->dry_run};
 	struct pruned pruned = {.ids = &r->out};
+	bool refused;
 	struct failure f;
 
 	if (!b->keep && !b->older_than_seconds) {
@@ -174,19 +189,25 @@ void serve_prune(struct request *r, const struct prune_body *b)
 			     "sandbox must be the id of a sandbox, not \"%s\"", b->sandbox.p);
 		return;
 	}
+	if (!fleet_prune_is_here(r, &b->sandbox))
+		return;
+	const bool others = fleet_prune_begin(r, &b->sandbox, &refused);
+	if (refused)
+		return;
 	text_puts(&r->out, "{\"checkpoints\":[");
 	if (!service_checkpoints_prune(r->service, r->tenant, &how, add_pruned, &pruned, &f)) {
 		r->out.len = 0;
 		answer_failure(r, &f);
 		return;
 	}
-	text_printf(&r->out, "],\"bytes\":%llu}\n", (unsigned long long)pruned.bytes);
-	if (b->dry_run) {
+	if (others) {
+		fleet_prune(r, pruned.n, pruned.bytes, answer_pruned);
+	} else if (b->dry_run) {
+		end_pruned(r, pruned.bytes);
 		answer(r, 200, "application/json");
-		return;
+	} else {
+		answer_pruned(r, pruned.bytes);
 	}
-	request_ref(r);
-	r->op = service_sync(r->service, on_pruned, r);
 }
 
 /* --- one in a body, which is not routed to the host of the fleet that has it ----------------- */

@@ -98,7 +98,7 @@ static void on_answer(struct peer_call *call, const struct failure *f)
 	struct request *r = a->parts->op.arg;
 
 	if (f) {
-		log_warn("a list is sent without the entries of host %s: %s", call->host, f->text);
+		log_warn("an answer goes on without host %s: %s", call->host, f->text);
 		note_silent(p, r, a);
 	} else {
 		peers_heard(p, a->number, &call->answer);
@@ -131,26 +131,45 @@ static struct parts *begin(struct peers *p, struct request *r, void (*fn)(struct
 	return w;
 }
 
-bool peers_ask(struct peers *p, struct request *r, const struct fleet_host *host,
-	       const struct text *path, size_t limit, void (*fn)(struct request *r))
+/* Takes ownership of the question; `written`: it is complete. */
+static bool ask(struct peers *p, struct request *r, struct peer_asked *asked, bool written,
+		size_t limit, void (*fn)(struct request *r))
 {
-	struct peer_asked asked = {.host = host, .what = "a part of the list", .limit_ms = ASK_MS};
 	struct parts *w = r->op ? parts_of(r->op) : begin(p, r, fn);
 	struct asking *a = w->at;
 
 	while (a < w->at + PEERS_PARTS && a->used)
 		a++;
-	if (a == w->at + PEERS_PARTS || !peer_head_get(&asked.text, r, path)) {
-		text_free(&asked.text);
+	if (a == w->at + PEERS_PARTS || !written) {
+		text_free(&asked->text);
 		return false;
 	}
 	a->parts = w;
 	a->used = true;
 	a->answered = false;
-	a->number = host->number;
+	a->number = asked->host->number;
 	a->part = (struct peers_part){.limit = limit};
-	peer_call_start(p, &a->call, r->service, &asked, on_answer, a);
+	peer_call_start(p, &a->call, r->service, asked, on_answer, a);
 	return true;
+}
+
+bool peers_ask(struct peers *p, struct request *r, const struct fleet_host *host,
+	       const struct text *path, size_t limit, void (*fn)(struct request *r))
+{
+	struct peer_asked asked = {.host = host, .what = "a part of the list", .limit_ms = ASK_MS};
+	const bool written = peer_head_get(&asked.text, r, path);
+
+	return ask(p, r, &asked, written, limit, fn);
+}
+
+bool peers_ask_same(struct peers *p, struct request *r, const struct fleet_host *host,
+		    uint32_t limit_ms, void (*fn)(struct request *r))
+{
+	struct peer_asked asked = {.host = host, .what = "a part of it", .limit_ms = limit_ms};
+	const bool written = peer_head(&asked.text, r, "");
+
+	text_add(&asked.text, r->req->entity.base, r->req->entity.len);
+	return ask(p, r, &asked, written, 0, fn);
 }
 
 bool peers_is_asked(const struct request *r, uint32_t number)

@@ -207,6 +207,62 @@ def test_peer_gets_only_what_the_host_has_itself(fleet: Fleet, one: httpx.Client
     assert len(first.content) < 64 << 10
 
 
+# --- prunes ---
+
+
+def checkpointed(client: httpx.Client, n: int = 3) -> tuple[str, list[str]]:
+    """Makes a sandbox, and returns its path and its checkpoints."""
+    box = made(client)
+    return box, [client.post(f"{box}/checkpoints", json={}).json()["id"] for _ in range(n)]
+
+
+def prune(client: httpx.Client, **body: Any) -> httpx.Response:
+    answer = client.post("/v1/checkpoints/prune", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def test_prune_is_of_all_hosts(one: httpx.Client, two: httpx.Client) -> None:
+    kept, gone = [], []
+    for client in (one, two):
+        *old, last = checkpointed(client)[1]
+        gone += old
+        kept.append(last)
+    for dry in (True, False):
+        answer = prune(two, keep=1, dry_run=dry)  # of each host
+        assert sorted(answer.json()["checkpoints"]) == sorted(gone)
+        assert MISSING not in answer.headers
+        assert ids(one.get("/v1/checkpoints").json()) == ([*gone[:2], kept[0], *gone[2:], kept[1]] if dry else kept)
+
+
+def test_prune_of_a_sandbox_is_its_hosts(one: httpx.Client, two: httpx.Client) -> None:
+    mine, (box, others) = checkpointed(one)[1], checkpointed(two)
+    answer = prune(one, keep=1, sandbox=box[-36:])
+    assert sorted(answer.json()["checkpoints"]) == sorted(others[:2])
+    assert ids(one.get("/v1/checkpoints").json()) == [*mine, others[2]]
+
+
+def test_prune_of_a_sandbox_of_a_host_that_is_away(one: httpx.Client, fleet: Fleet, add: Callable[..., str]) -> None:
+    add(99)
+    body = {"keep": 1, "sandbox": fleet.make_id(99)}
+    refused(one.post("/v1/checkpoints/prune", json=body), 503, "host_unreachable")
+
+
+def test_prune_names_hosts_that_are_away_or_lie(one: httpx.Client, add: Callable[..., str], lie: Lie) -> None:
+    gone = checkpointed(one, 2)[1][:1]
+    chk = "chk_" + "a" * 32
+    good = f'{{"checkpoints":["{chk}"],"bytes":{10**12}}}'.encode()
+    asked: list[bytes] = []
+    lie(saying(head(good) + good, asked=asked))
+    bad = [b"", b"{}", b'{"checkpoints":["x\\"y"],"bytes":1}', b'{"checkpoints":["' + chk.encode() + b'"],"bytes":-1}']
+    names = [add()] + [lie(saying(head(body) + body)) for body in bad]
+    answer = prune(one, keep=1)
+    assert sorted(answer.json()["checkpoints"]) == sorted([*gone, chk])
+    assert answer.json()["bytes"] > 10**12
+    assert answer.headers[MISSING].split(", ") == sorted(names, key=lambda name: int(name[1:]))
+    assert asked[0].startswith(b"POST /v1/checkpoints/prune HTTP/1.1\r\n") and b'{"keep":1}' in b"".join(asked)
+
+
 # --- cursors ---
 
 
