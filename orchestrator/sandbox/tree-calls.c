@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/elements.h"
 #include "base/fd.h"
+#include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/tenant.h"
@@ -106,6 +107,16 @@ static void on_deleted(void *arg, const struct failure *f)
 		op_finish(&d->op, d->failed ? &d->first : NULL);
 }
 
+/* Ends what starts from a checkpoint of the sandbox or of a descendant, and is not listed yet. */
+static void end_starts(const struct sandbox *s)
+{
+	list_each (pos, &s->tree->starts) {
+		struct tree_claim *claim = container_of(pos, struct tree_claim, starts);
+
+		claim->deleted |= lineage_has(claim->ancestors, s->id);
+	}
+}
+
 /* Returns the sandboxes that are to end, and their number; the caller frees the array. */
 static struct sandbox **doomed(struct service *c, const char *tenant, const char *id, size_t *n,
 			       struct failure *f)
@@ -117,6 +128,8 @@ static struct sandbox **doomed(struct service *c, const char *tenant, const char
 		return NULL;
 	if (t)
 		t->deletes++; /* what starts from a checkpoint or Space is not listed yet */
+	else
+		end_starts(s);
 	struct sandbox **all = must_alloc(((t ? t->nodes.n : s->tree->nodes.n) + 1) * sizeof(s));
 	*n = 0;
 	for (size_t i = 0; t && i < t->nodes.n; i++)

@@ -501,6 +501,8 @@ bool tree_claim(struct tree_claim *claim, struct failure *f)
 	tree_hold(t);
 	claim->held = true;
 	claim->deletes = t->deletes;
+	if (claim->ancestors)
+		list_add_tail(&t->starts, &claim->starts);
 	if (claim->node)
 		claim->node->claims++;
 	if (fits) {
@@ -515,9 +517,10 @@ bool tree_claim(struct tree_claim *claim, struct failure *f)
 
 bool tree_claim_stands(const struct tree_claim *claim, struct failure *f)
 {
-	if (!claim->held || claim->deletes == claim->tree->deletes)
+	if (!claim->held || (claim->deletes == claim->tree->deletes && !claim->deleted))
 		return true;
-	failure_set(f, FAIL_DELETED, 0, "tree %s was deleted meanwhile", claim->tree->root);
+	failure_set(f, FAIL_DELETED, 0, "%stree %s was deleted meanwhile",
+		    claim->deleted ? "this part of " : "", claim->tree->root);
 	return false;
 }
 
@@ -535,6 +538,7 @@ void tree_claim_drop(struct tree_claim *claim)
 	if (!claim->held)
 		return;
 	claim->held = false;
+	list_del(&claim->starts);
 	if (claim->node)
 		claim->node->claims--;
 	if (claim->granted) {

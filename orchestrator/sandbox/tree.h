@@ -35,6 +35,7 @@ struct tree {
 	uint64_t spent_ms;    /* CPU time of VMs that have ended */
 	unsigned deletes;     /* how often all sandboxes were deleted at once */
 	struct list claims;   /* waiting ones, in order */
+	struct list starts;   /* claims with ancestors, until their sandboxes are listed */
 	struct deferred pump; /* grants claims */
 	struct loop_timer check;
 };
@@ -93,18 +94,23 @@ struct tree_claim {
 	uint32_t depth;	      /* of the new sandboxes */
 	unsigned n;
 	uint64_t mib;
+	/* Of the new sandboxes, if these start from a checkpoint: as in lineage.h, valid while the
+	 * claim is held. NULL: they end with `node`, or have none. */
+	const char *ancestors;
 	const struct tree_claimant *claimant; /* NULL: never waits */
 	void *arg;
-	struct list link; /* on tree->claims while it waits */
+	struct list link;   /* on tree->claims while it waits */
+	struct list starts; /* on tree->starts */
 	bool held, granted;
+	bool deleted;	  /* so was an ancestor, with its descendants */
 	unsigned deletes; /* of the tree, when the claim was made */
 	bool freezing;	  /* waits for the claimant's freeze */
 };
 /* Returns false, with *f filled, if the claim is refused. Else it is granted at once, or it waits
  * and claimant->granted is called later, never from inside this call. */
 bool tree_claim(struct tree_claim *claim, struct failure *f);
-/* Returns false, with *f filled, if the tree was deleted since the claim was made: its sandboxes
- * must not come into being. */
+/* Returns false, with *f filled, if the tree or this part of it was deleted since the claim was
+ * made: its sandboxes must not come into being. */
 bool tree_claim_stands(const struct tree_claim *claim, struct failure *f);
 /* Notes that a freeze for the claim is over. */
 void tree_claim_again(struct tree_claim *claim);

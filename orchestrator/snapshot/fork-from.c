@@ -56,6 +56,8 @@ static struct space *claim_source(struct fork *fork, const char *id, unsigned n,
 					  .depth = from->depth + space_is_checkpoint(from),
 					  .n = n,
 					  .mib = from->config.size.ram_mib};
+	if (space_is_checkpoint(from))
+		fork->claim.ancestors = from->checkpoint->ancestors;
 	return tree_claim(&fork->claim, f) ? from : NULL;
 }
 

@@ -195,6 +195,37 @@ def test_delete_ends_what_is_being_started(server: Service, client: httpx.Client
     assert client.post(path, json=body).status_code in (200, 201)  # Spaces and checkpoints stay
 
 
+@pytest.mark.parametrize("route", ["create", "fork"])
+def test_delete_of_a_part_ends_what_is_being_started_in_it(
+    server: Service, client: httpx.Client, route: str
+) -> None:
+    root = made(client)
+    part, other = ("/v1/sandboxes/" + id for id in client.post(root + "/fork", json={"n": 2}).json()["children"])
+    leaf = "/v1/sandboxes/" + client.post(part + "/fork", json={"n": 1}).json()["children"][0]
+    for owner, ends in ((leaf, True), (other, False)):
+        checkpoint = client.post(owner + "/checkpoints", json={}).json()["id"]
+        path, body = {
+            "create": ("/v1/sandboxes", {"checkpoint": checkpoint}),
+            "fork": (f"/v1/checkpoints/{checkpoint}/fork", {"n": 1}),
+        }[route]
+        server.tell("fault seed_wait 1")
+        with ThreadPoolExecutor(1) as beside:
+            start = beside.submit(client.post, path, json=body)
+            server.until_waiting(1)
+            if ends:
+                assert client.delete("/v1/trees/" + part[-36:]).status_code == 204
+            else:
+                assert client.delete("/v1/trees/" + leaf[-36:]).status_code == 404
+            server.go()
+            if ends:
+                assert "part" in refused(start.result(), 404, "deleted")
+            else:
+                assert start.result().status_code in (200, 201)
+        if ends:
+            assert {one["id"] for one in client.get("/v1/sandboxes").json()} == {root[-36:], other[-36:]}
+            assert client.post(path, json=body).status_code in (200, 201)  # the checkpoint stays
+
+
 def test_freezing_needs_a_tier_that_permits_it(start: Callable[..., Service]) -> None:
     service = start("free")
     body = {"tree": {"live": 2, "at_limit": "freeze_oldest_leaf"}}
