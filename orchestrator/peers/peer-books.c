@@ -13,15 +13,17 @@
 #define PARTS_MAX 256  /* maximum of parts of a report: a host that lies could go on for ever */
 
 struct tenant_books {
-	struct list link;
+	struct list link, bucket;
 	struct books limits[TENANT_LIMITS];
 	char tenant[EXCHANGE_TENANT_MAX + 1];
 };
 
 static struct tenant_books *books_of(struct peer_slots *s, const char *tenant)
 {
-	list_each (pos, &s->books) {
-		struct tenant_books *b = container_of(pos, struct tenant_books, link);
+	struct list *bucket = &s->book_buckets[bucket_number(tenant) % BOOK_BUCKETS];
+
+	list_each (pos, bucket) {
+		struct tenant_books *b = container_of(pos, struct tenant_books, bucket);
 
 		if (strcmp(b->tenant, tenant) == 0)
 			return b;
@@ -29,6 +31,7 @@ static struct tenant_books *books_of(struct peer_slots *s, const char *tenant)
 	struct tenant_books *b = must_alloc(sizeof(*b));
 	strcpy(b->tenant, tenant);
 	list_add_tail(&s->books, &b->link);
+	list_add_tail(bucket, &b->bucket);
 	return b;
 }
 
@@ -37,6 +40,7 @@ static void books_drop(struct tenant_books *b)
 	for (unsigned i = 0; i < TENANT_LIMITS; i++)
 		free(b->limits[i].records);
 	list_del(&b->link);
+	list_del(&b->bucket);
 	free(b);
 }
 

@@ -21,6 +21,8 @@ _Static_assert((int)EXCHANGE_LIMITS == (int)TENANT_LIMITS, "hosts speak of all l
 
 #define SLOTS_ASK_MS 1000 /* time limit for a host to report or yield */
 
+#define BOOK_BUCKETS 1024
+
 struct settling;
 
 /* The allowances of a tenant on this host. */
@@ -51,6 +53,7 @@ struct peer_slots {
 
 	struct books_trust trust;
 	struct list books; /* struct tenant_books */
+	struct list book_buckets[BOOK_BUCKETS];
 	struct list polls; /* questions for reports under way */
 };
 
