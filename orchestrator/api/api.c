@@ -70,7 +70,7 @@ void route_serve(struct request *r)
 /* http_ops.capped */
 static bool asks_for_more(struct request *r, const struct failure *f)
 {
-	return r->api->peers && peers_capped(r->api->peers, r, f, route_serve);
+	return r->api->peers && peers_capped(r, f, route_serve);
 }
 
 /* Returns whether another host serves requests like this. If so, sets *host, and copies the id that

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This host's allowances: how much of a tenant's limits it may use (orchestrator/fleet/slots.h). A
- * request that lacks slots waits here until the tenant's keeper was asked for more.
+ * This host's allowances: how much of a tenant's limits it may use (orchestrator/fleet/slots.h). An
+ * operation that lacks slots waits here until the tenant's keeper was asked for more. Creates and
+ * forks don't wait by themselves: their requests do, and are then served again.
  */
 #include "orchestrator/peers/peer-slots.h"
 
@@ -190,7 +191,8 @@ static void set_away(struct allowance *a, bool away)
 static void drop(struct allowance *a)
 {
 	set_away(a, false);
-	ops_free(&a->waiters);
+	list_each_safe (pos, &a->waiters) /* only when the service is freed */
+		list_del(pos);
 	peer_call_end(&a->call);
 	if (a->settling)
 		peer_books_cancel(a->settling);
@@ -201,48 +203,26 @@ static void drop(struct allowance *a)
 	free(a);
 }
 
-/* --- requests that wait --------------------------------------------------------------------- */
+/* --- operations that wait ------------------------------------------------------------------- */
 
-struct waiter {
-	struct op op;
-	struct failure lack;
-	bool asked; /* the question under way, or the last one, was also for this request */
-	void (*again)(struct request *r);
-};
-
-static struct waiter *waiter_of(struct list *pos)
+static struct tenant_wait *wait_of(struct list *pos)
 {
-	return container_of(pos, struct waiter, op.link);
+	return container_of(pos, struct tenant_wait, link);
 }
-
-static void notify(struct op *op)
-{
-	struct request *r = op->arg;
-
-	if (request_called_well(r, op->failed ? &op->failure : NULL))
-		container_of(op, struct waiter, op)->again(r);
-}
-
-static const struct op_methods waiter_ops = {
-	.size = sizeof(struct waiter),
-	.passive = true,
-	.notify = notify,
-	.abandon = op_free,
-};
 
 static uint32_t waiting(const struct allowance *a, unsigned limit)
 {
 	uint64_t n = 0;
 
 	list_each (pos, &a->waiters) {
-		const struct failure *lack = &waiter_of(pos)->lack;
+		const struct failure *lack = &wait_of(pos)->lack;
 
 		n += lack->limit == limit ? lack->lacks : 0;
 	}
 	return min_u32(n, EXCHANGE_SLOTS_MAX);
 }
 
-static void refuse(const struct allowance *a, struct waiter *w)
+static void refuse(const struct allowance *a, struct tenant_wait *w)
 {
 	struct failure f = w->lack;
 
@@ -252,24 +232,24 @@ static void refuse(const struct allowance *a, struct waiter *w)
 			    "%.160s; host %s, which divides this limit among the hosts, does not "
 			    "answer, or has not heard of all of them yet",
 			    w->lack.text, peer_slots_keeper(a->slots, a->tenant->name)->name);
-	op_finish(&w->op, &f);
+	tenant_wait_finish(w, a->slots->service, &f);
 }
 
 static void ask(struct allowance *a);
 
-/* Ends the wait of all requests for which there are slots, or will be none. */
+/* Ends the wait of all operations for which there are slots, or will be none. */
 static void settle_waiters(struct allowance *a)
 {
 	uint64_t taken[TENANT_LIMITS] = {0};
 
 	list_each_safe (pos, &a->waiters) {
-		struct waiter *w = waiter_of(pos);
+		struct tenant_wait *w = wait_of(pos);
 		const unsigned limit = w->lack.limit;
 		const uint64_t used = tenant_used(a->tenant, limit) + taken[limit] + w->lack.lacks;
 
 		if (used <= a->tenant->allowed[limit]) {
 			taken[limit] += w->lack.lacks;
-			op_finish(&w->op, NULL);
+			tenant_wait_finish(w, a->slots->service, NULL);
 		} else if (w->asked) {
 			refuse(a, w);
 		}
@@ -278,28 +258,77 @@ static void settle_waiters(struct allowance *a)
 		ask(a);
 }
 
-bool peers_capped(struct peers *p, struct request *r, const struct failure *f,
-		  void (*again)(struct request *r))
+static bool on_lack(void *arg, struct tenant *t, struct tenant_wait *w)
 {
-	struct tenant *t = r->asked < TRIES ? tenant_get(r->service, r->tenant) : NULL;
-	struct allowance *a = NULL;
+	struct peer_slots *s = arg;
 
-	if (t) {
-		peer_slots_refresh(p->slots);
-		a = get(p->slots, t);
-		tenant_put(t);
-	}
+	peer_slots_refresh(s);
+	struct allowance *a = get(s, t);
 	if (!a)
 		return false;
-	struct waiter *w = container_of(op_new(r->service, &waiter_ops, r), struct waiter, op);
-	w->lack = *f;
-	w->again = again;
-	list_add_tail(&a->waiters, &w->op.link);
+	list_add_tail(&a->waiters, &w->link);
+	ask(a);
+	return true;
+}
+
+/* --- requests that wait --------------------------------------------------------------------- */
+
+struct waiter {
+	struct op op;
+	struct tenant_wait wait;
+	void (*again)(struct request *r);
+};
+
+static struct waiter *waiter_of(struct op *op)
+{
+	return container_of(op, struct waiter, op);
+}
+
+static void put_away(struct op *op)
+{
+	tenant_wait_end(&waiter_of(op)->wait);
+}
+
+static const struct op_methods waiter_ops = {
+	.size = sizeof(struct waiter),
+	.passive = true,
+	.put_away = put_away,
+	.abandon = op_free,
+};
+
+/* Serves the request at once: op_finish would leave more time for others to take its slots. */
+static void on_settled(void *arg, const struct failure *f)
+{
+	struct waiter *w = waiter_of(arg);
+	struct request *r = w->op.arg;
+	void (*again)(struct request * r) = w->again;
+	const struct failure why = w->wait.lack;
+
+	op_free(&w->op);
+	if (request_called_well(r, f ? &why : NULL))
+		again(r);
+}
+
+bool peers_capped(struct request *r, const struct failure *f, void (*again)(struct request *r))
+{
+	struct failure lack = *f;
+
+	if (r->asked == TRIES)
+		return false;
+	struct tenant *t = tenant_get(r->service, r->tenant);
+	struct op *op = op_new(r->service, &waiter_ops, r);
+	const bool waits = tenant_wait_for(&waiter_of(op)->wait, t, &lack, on_settled, op);
+	tenant_put(t);
+	if (!waits) {
+		op_free(op);
+		return false;
+	}
+	waiter_of(op)->again = again;
+	list_add_tail(&r->service->waits, &op->link);
 	r->asked++;
 	request_ref(r);
-	r->op = &w->op;
+	r->op = op;
 	request_began(r);
-	ask(a);
 	return true;
 }
 
@@ -406,7 +435,7 @@ static void send_question(struct allowance *a)
 		x.limits[i].lacks = waiting(a, i);
 	}
 	list_each (pos, &a->waiters)
-		waiter_of(pos)->asked = true;
+		wait_of(pos)->asked = true;
 	a->busy = true;
 	a->sent_ms = peer_slots_now();
 	if (keeper == member_table(a->slots->peers->member)->self)
@@ -438,7 +467,7 @@ static void ask(struct allowance *a)
 			return;
 		}
 	list_each (pos, &a->waiters)
-		waiter_of(pos)->asked = true;
+		wait_of(pos)->asked = true;
 	settle_waiters(a);
 }
 
@@ -605,6 +634,8 @@ struct peer_slots *peer_slots_new(struct peers *p, struct service *service)
 	list_init(&s->allowances);
 	list_init(&s->books);
 	list_init(&s->polls);
+	service->ask_keeper = on_lack;
+	service->ask_keeper_arg = s;
 	peer_slots_refresh(s);
 	loop_timer_start(s->loop, &s->tick, on_tick, s, 0);
 	return s;
@@ -615,6 +646,7 @@ void peer_slots_free(struct peer_slots *s)
 	if (!s)
 		return;
 	loop_timer_clear(s->loop, &s->tick);
+	s->service->ask_keeper = NULL;
 	list_each_safe (pos, &s->allowances)
 		drop(container_of(pos, struct allowance, link));
 	peer_books_free(s);

@@ -34,7 +34,7 @@ struct allowance {
 	bool is_home;
 	bool away; /* the keeper did not answer, or is not sure: the overdraft may be used */
 	uint64_t sent_ms, until_ms; /* when the keeper's last lease began, and when it ends */
-	struct list waiters;	    /* requests that lack slots */
+	struct list waiters;	    /* struct tenant_wait, of operations that lack slots */
 	bool busy;		    /* the keeper is asked: */
 	struct peer_call call;
 	struct settling *settling; /* if this host is the keeper */

@@ -92,8 +92,7 @@ const struct fleet_host *peers_key_host(struct peers *p, const h2o_req_t *req);
 
 /* A limit of the tenant is reached on this host (failure.lacks). Returns whether its keeper is
  * asked for more; then `again` is called, or the request is refused. */
-bool peers_capped(struct peers *p, struct request *r, const struct failure *f,
-		  void (*again)(struct request *r));
+bool peers_capped(struct request *r, const struct failure *f, void (*again)(struct request *r));
 /* Serves a request on allowances that another host makes for itself. Returns false if `r` is no
  * such request. */
 bool peers_slots_serve(struct peers *p, struct request *r);

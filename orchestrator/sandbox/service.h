@@ -23,6 +23,8 @@ struct pool;
 struct privates;
 struct store;
 struct templates;
+struct tenant;
+struct tenant_wait;
 struct warden_client;
 
 #define BUCKETS 16384 /* of each hash table: as many as the maximum number of VMs */
@@ -76,7 +78,11 @@ struct service {
 		uint64_t refused, ended; /* counters: requests, and sandboxes */
 	} trees;
 	size_t limits_away; /* in a fleet: tenants whose keeper does not divide their limits now */
-	int64_t clocks_ms;  /* wall clock minus boot-time clock; 0: not measured */
+	/* In a fleet: puts the wait on a list until the tenant's keeper has answered. Returns false
+	 * if the tenant has no limits. NULL: nobody can be asked. */
+	bool (*ask_keeper)(void *arg, struct tenant *t, struct tenant_wait *w);
+	void *ask_keeper_arg;
+	int64_t clocks_ms; /* wall clock minus boot-time clock; 0: not measured */
 	bool closing;
 	struct drain drain;
 	struct loop_timer promises_timer;

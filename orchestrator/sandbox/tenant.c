@@ -12,6 +12,8 @@
 
 /* seconds; a sandbox may end at any time, but most live for minutes */
 #define CAP_RETRY_S 10
+/* How often one operation waits for the keeper: others may be quicker to take what it got. */
+#define WAITS 5
 
 /* --- the object ------------------------------------------------------------------------------ */
 
@@ -224,4 +226,45 @@ uint64_t tenant_spaces_bytes(const struct service *c, const char *tenant)
 	struct tier tier;
 
 	return tenant_tier(c, tenant, &tier) ? (uint64_t)tier.spaces_gb << 30 : UINT64_MAX;
+}
+
+/* --- waiting for the keeper ------------------------------------------------------------------ */
+
+static void report(void *arg)
+{
+	struct tenant_wait *w = arg;
+
+	w->fn(w->arg, w->refused ? &w->lack : NULL);
+}
+
+bool tenant_wait_for(struct tenant_wait *w, struct tenant *t, struct failure *f,
+		     service_done_fn *fn, void *arg)
+{
+	const struct service *c = t->service;
+
+	if (f->lacks && c->ask_keeper && w->times++ < WAITS) {
+		w->lack = *f;
+		w->asked = w->refused = false;
+		w->fn = fn;
+		w->arg = arg;
+		if (c->ask_keeper(c->ask_keeper_arg, t, w))
+			return true;
+	}
+	f->lacks = 0;
+	return false;
+}
+
+void tenant_wait_finish(struct tenant_wait *w, struct service *c, const struct failure *f)
+{
+	list_del(&w->link);
+	w->refused = f != NULL;
+	if (f)
+		w->lack = *f;
+	deferred_run(&c->deferred, &w->deferred, report, w);
+}
+
+void tenant_wait_end(struct tenant_wait *w)
+{
+	list_del(&w->link);
+	deferred_cancel(&w->deferred);
 }

@@ -15,6 +15,7 @@
 
 #include "base/list.h"
 #include "orchestrator/config/tiers.h"
+#include "orchestrator/io/deferred.h"
 #include "orchestrator/sandbox/service.h"
 
 struct allowance;
@@ -87,5 +88,25 @@ bool tenant_has_checkpoint(const struct service *c, const char *tenant, size_t n
 /* Returns how many bytes all Spaces and checkpoints of the tenant may take on disk; UINT64_MAX: no
  * limit. */
 uint64_t tenant_spaces_bytes(const struct service *c, const char *tenant);
+
+/* An operation that lacks a part of a limit here, in a fleet, and waits until the tenant's keeper
+ * was asked for more. Embedded in its owner; zeroed before first use. */
+struct tenant_wait {
+	struct list link; /* on a list of orchestrator/peers, which sets `asked` and ends it */
+	struct deferred deferred; /* the end is about to be reported */
+	struct failure lack;
+	bool asked, refused;
+	unsigned times;
+	service_done_fn *fn;
+	void *arg;
+};
+/* Begins to wait if that may help; else returns false, with f->lacks set to 0. `fn` is called
+ * later: with NULL if there is more now, which others may take first, or else with the reason. */
+bool tenant_wait_for(struct tenant_wait *w, struct tenant *t, struct failure *f,
+		     service_done_fn *fn, void *arg);
+/* Ends the wait; `f`: as `fn` gets it. */
+void tenant_wait_finish(struct tenant_wait *w, struct service *c, const struct failure *f);
+/* Gives up the wait, if there is one. */
+void tenant_wait_end(struct tenant_wait *w);
 
 #endif
