@@ -9,10 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define EXCHANGE_LIMITS	    2 /* kinds of limits of a tenant: sandboxes, GB of their disks */
-#define EXCHANGE_SLOTS_MAX  1000000
+/* Kinds of limits of a tenant: sandboxes, GB of their disks, checkpoints, size of Spaces. */
+#define EXCHANGE_LIMITS	    4
+#define EXCHANGE_SLOTS_MAX  64000000
 #define EXCHANGE_TENANT_MAX 63
-#define EXCHANGE_LINE_MAX   (64 + EXCHANGE_TENANT_MAX + EXCHANGE_LIMITS * 4 * 8)
+#define EXCHANGE_LINE_MAX   (64 + EXCHANGE_TENANT_MAX + EXCHANGE_LIMITS * 4 * 9)
 #define EXCHANGE_NOBODY	    "-" /* in place of a tenant: asks for all allowances */
 
 /* A host's line on one tenant. */

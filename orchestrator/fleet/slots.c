@@ -28,7 +28,7 @@ uint32_t slots_overdraft(uint32_t cap, uint32_t homes)
 
 uint32_t slots_share(uint32_t cap, uint32_t homes)
 {
-	return max_u32(min_u32(9ull * cap / 10 / homes, cap), 1);
+	return min_u32(max_u32(9ull * cap / 10 / homes, 1), cap);
 }
 
 bool slots_take(struct slots *s, uint32_t overdraft)

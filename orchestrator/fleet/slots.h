@@ -5,7 +5,7 @@
  * another host (books.h), and a create takes one from memory. A host asks for more before it has
  * none, and returns what it did not need for a while. The sum of all records is at most the limit.
  * Other limits of a tenant, as on the size of disks, are divided in the same way: a slot is then
- * one of its units.
+ * one of its units. Spaces and checkpoints outlive sandboxes, and so do their slots.
  *
  * All here is computation: the caller gives the time (in ms, of a clock that nobody sets), and
  * carries writes between slots_due, slots_grant (where the records are) and slots_written.

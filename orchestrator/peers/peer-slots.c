@@ -18,9 +18,18 @@
 
 #define TICK_MS	 1000
 #define RENEW_MS 15000
+/* The same for a tenant who has only Spaces and checkpoints here, since a host has many of these;
+ * and how soon the keeper is asked again if it is away. */
+#define RENEW_IDLE_MS 60000
+#define RETRY_IDLE_MS 5000
+/* Questions for such tenants at one tick: these, and one for each so many allowances. */
+#define IDLE_ASKS      32
+#define IDLE_ASKS_EACH 16
 /* Time for the keeper's answer; the keeper may ask other hosts first. */
 #define ANSWER_MS 3000
 #define LEASE_MS  (BOOKS_LEASE_MS - 5000) /* clocks of two hosts differ in speed */
+_Static_assert(RENEW_IDLE_MS + RETRY_IDLE_MS + 2 * (ANSWER_MS + TICK_MS) < LEASE_MS,
+	       "an answer may get lost");
 /* Attempts for one request: others may be quicker to take what was granted. */
 #define TRIES	     5
 #define HOMES_MAX    FLEET_HOSTS_MAX
@@ -143,6 +152,7 @@ static bool take_limits(struct allowance *a)
 /* Publishes the allowance, for the checks of requests. */
 static void publish(struct allowance *a)
 {
+	a->tenant->keeper_away = a->away;
 	a->tenant->allowed_until_ms = UINT64_MAX;
 	for (unsigned i = 0; i < TENANT_LIMITS; i++) {
 		const struct slots *one = &a->limits[i];
@@ -198,6 +208,7 @@ static void drop(struct allowance *a)
 		peer_books_cancel(a->settling);
 	list_del(&a->link);
 	a->tenant->allowance = NULL;
+	a->tenant->keeper_away = false;
 	memset(a->tenant->allowed, 0, sizeof(a->tenant->allowed));
 	tenant_put(a->tenant);
 	free(a);
@@ -228,8 +239,8 @@ static void refuse(const struct allowance *a, struct tenant_wait *w)
 
 	f.lacks = 0;
 	if (a->away)
-		failure_set(&f, FAIL_CAP_REACHED, w->lack.retry_after,
-			    "%.160s; host %s, which divides this limit among the hosts, does not "
+		failure_set(&f, w->lack.code, w->lack.retry_after,
+			    "%.165s; host %s, which divides this limit among the hosts, does not "
 			    "answer, or has not heard of all of them yet",
 			    w->lack.text, peer_slots_keeper(a->slots, a->tenant->name)->name);
 	tenant_wait_finish(w, a->slots->service, &f);
@@ -423,6 +434,12 @@ static void send_to(struct allowance *a, const struct fleet_host *keeper, const 
 	peer_call_start(a->slots->peers, &a->call, a->slots->service, &asked, on_answer, a);
 }
 
+/* Returns whether the tenant has no sandbox here, and nobody waits. */
+static bool is_idle(const struct allowance *a)
+{
+	return !a->tenant->sandboxes.n && list_empty(&a->waiters);
+}
+
 static void send_question(struct allowance *a)
 {
 	const struct fleet_host *keeper = peer_slots_keeper(a->slots, a->tenant->name);
@@ -436,6 +453,11 @@ static void send_question(struct allowance *a)
 	}
 	list_each (pos, &a->waiters)
 		wait_of(pos)->asked = true;
+	if (is_idle(a)) { /* the others are next */
+		a->slots->idle_asks--;
+		list_del(&a->link);
+		list_add_tail(&a->slots->allowances, &a->link);
+	}
 	a->busy = true;
 	a->sent_ms = peer_slots_now();
 	if (keeper == member_table(a->slots->peers->member)->self)
@@ -444,14 +466,24 @@ static void send_question(struct allowance *a)
 		send_to(a, keeper, &x);
 }
 
+/* Returns whether the allowance must be renewed, or the keeper be asked again. */
+static bool is_old(const struct allowance *a, uint64_t now_ms)
+{
+	const uint64_t age_ms = now_ms - a->sent_ms;
+
+	if (a->tenant->sandboxes.n)
+		return a->away || age_ms >= RENEW_MS;
+	return age_ms >= (a->away ? RETRY_IDLE_MS : RENEW_IDLE_MS);
+}
+
 /* Asks the keeper if that is due. */
 static void ask(struct allowance *a)
 {
 	const uint64_t now_ms = peer_slots_now();
-	bool due = a->away || now_ms - a->sent_ms >= RENEW_MS || !list_empty(&a->waiters);
+	bool due = is_old(a, now_ms) || !list_empty(&a->waiters);
 	uint32_t want;
 
-	if (a->busy)
+	if (a->busy || (is_idle(a) && !a->slots->idle_asks))
 		return;
 	if (a->until_ms <= now_ms)
 		for (unsigned i = 0; i < TENANT_LIMITS; i++)
@@ -473,13 +505,13 @@ static void ask(struct allowance *a)
 
 /* --- housekeeping --------------------------------------------------------------------------- */
 
-static bool is_idle(const struct allowance *a)
+static bool is_over(const struct allowance *a)
 {
-	bool idle = !a->busy && list_empty(&a->waiters);
+	bool over = !a->busy && list_empty(&a->waiters);
 
 	for (unsigned i = 0; i < TENANT_LIMITS; i++)
-		idle &= !a->limits[i].held && !a->limits[i].want && !a->limits[i].used;
-	return idle;
+		over &= !a->limits[i].held && !a->limits[i].want && !a->limits[i].used;
+	return over;
 }
 
 static void look_at(struct allowance *a)
@@ -491,8 +523,18 @@ static void look_at(struct allowance *a)
 	}
 	ask(a);
 	publish(a);
-	if (is_idle(a))
+	if (is_over(a))
 		drop(a);
+}
+
+/* Returns whether the tenant uses any of its limits here. Spaces do so without sandboxes, and since
+ * before the service's start. */
+static bool uses_any(const struct tenant *t)
+{
+	for (unsigned i = 0; i < TENANT_LIMITS; i++)
+		if (tenant_used(t, i))
+			return true;
+	return false;
 }
 
 static void on_tick(void *arg)
@@ -503,9 +545,10 @@ static void on_tick(void *arg)
 	list_each (pos, &s->service->tenants) {
 		struct tenant *t = container_of(pos, struct tenant, link);
 
-		if (t->sandboxes.n)
+		if (uses_any(t))
 			get(s, t);
 	}
+	s->idle_asks = IDLE_ASKS + list_count(&s->allowances) / IDLE_ASKS_EACH;
 	list_each_safe (pos, &s->allowances)
 		look_at(container_of(pos, struct allowance, link));
 	peer_books_tick(s);

@@ -49,6 +49,7 @@ struct peer_slots {
 	uint64_t keepers;  /* books_keepers */
 	uint64_t at;	   /* number of the last message */
 	struct list allowances;
+	uint32_t idle_asks; /* questions left until the next tick, for tenants without sandboxes */
 	struct loop_timer tick;
 
 	struct books_trust trust;

@@ -122,13 +122,35 @@ size_t tenant_sandboxes(const struct service *c, const char *tenant)
 
 uint32_t tenant_limit(const struct tier *tier, enum tenant_limit limit)
 {
-	return limit == TENANT_SANDBOXES ? tier->concurrent : tier->disks_gb;
+	switch (limit) {
+	case TENANT_SANDBOXES:
+		return tier->concurrent;
+	case TENANT_DISKS_GB:
+		return tier->disks_gb;
+	case TENANT_CHECKPOINTS:
+		return tier->checkpoints;
+	default:
+		return (uint32_t)(((uint64_t)tier->spaces_gb << 30) / SPACES_UNIT);
+	}
+}
+
+static uint64_t space_units(uint64_t bytes)
+{
+	return bytes / SPACES_UNIT + (bytes % SPACES_UNIT != 0);
 }
 
 uint64_t tenant_used(const struct tenant *t, enum tenant_limit limit)
 {
-	return limit == TENANT_SANDBOXES ? t->sandboxes.n + t->coming
-					 : t->promised_gb + t->coming_gb;
+	switch (limit) {
+	case TENANT_SANDBOXES:
+		return t->sandboxes.n + t->coming;
+	case TENANT_DISKS_GB:
+		return t->promised_gb + t->coming_gb;
+	case TENANT_CHECKPOINTS:
+		return t->checkpoints;
+	default:
+		return space_units(t->spaces_bytes + t->coming_bytes);
+	}
 }
 
 /* Returns whether `n` more units of the limit are too many for this host. */
@@ -187,16 +209,71 @@ bool tenant_has_disk(const struct service *c, const char *tenant, uint64_t gb, s
 	return false;
 }
 
-bool tenant_has_checkpoint(const struct service *c, const char *tenant, size_t n, struct failure *f)
+bool tenant_has_checkpoint(const struct tenant *t, struct failure *f)
+{
+	const struct service *c = t->service;
+	struct tier tier;
+
+	if (!tenant_tier(c, t->name, &tier) || !exceeds(c, t, &tier, TENANT_CHECKPOINTS, 1))
+		return true;
+	failure_set(f, FAIL_CAP_REACHED, 0,
+		    "there are %zu checkpoints of this key%s, and its limit is %u%s: %s",
+		    t->checkpoints, c->member ? " on this host" : "", tier.checkpoints,
+		    c->member ? " in the whole fleet" : "",
+		    tier.checkpoints ? "delete or prune some" : "its tier permits none");
+	if (t->checkpoints < tier.checkpoints)
+		note_lack(c, TENANT_CHECKPOINTS, 1, f);
+	return false;
+}
+
+bool tenant_checkpoints_fit(const struct tenant *t)
 {
 	struct tier tier;
 
-	if (!tenant_tier(c, tenant, &tier) || n < tier.checkpoints)
+	return !tenant_tier(t->service, t->name, &tier) ||
+	       !exceeds(t->service, t, &tier, TENANT_CHECKPOINTS, 0);
+}
+
+static void say_no_space(const struct tenant *t, uint64_t bytes, uint64_t most, const char *what,
+			 struct failure *f)
+{
+	const unsigned long long mib = most >> 20, taken = (t->spaces_bytes + bytes) >> 20;
+
+	if (t->service->member)
+		failure_set(f, FAIL_QUOTA_REACHED, 0,
+			    "%s: with it, this key's spaces would pass the limit of %llu MiB in "
+			    "the whole fleet",
+			    what, mib);
+	else
+		failure_set(f, FAIL_QUOTA_REACHED, 0,
+			    "%s: with it, the spaces and checkpoints of this key would take %llu "
+			    "MiB of the disk, the limit is %llu MiB",
+			    what, taken, mib);
+}
+
+/* Returns how many units of the limit are lacking on this host of a fleet for `bytes` more. */
+static uint64_t space_lacks(const struct tenant *t, uint64_t bytes)
+{
+	const uint64_t after = space_units(t->spaces_bytes + t->coming_bytes + bytes);
+	struct tier tier;
+
+	if (!t->service->member || !tenant_tier(t->service, t->name, &tier))
+		return 0;
+	const uint64_t more = after - tenant_used(t, TENANT_SPACES);
+	return exceeds(t->service, t, &tier, TENANT_SPACES, more) ? (more ? more : 1) : 0;
+}
+
+bool tenant_has_space(const struct tenant *t, uint64_t bytes, const char *what, struct failure *f)
+{
+	const uint64_t most = tenant_spaces_bytes(t->service, t->name);
+	const bool here = bytes <= most && t->spaces_bytes <= most - bytes;
+	const uint64_t lacks = here ? space_lacks(t, bytes) : 0;
+
+	if (here && !lacks)
 		return true;
-	failure_set(f, FAIL_CAP_REACHED, 0,
-		    "there are %zu checkpoints of this key, and its limit is %u: %s", n,
-		    tier.checkpoints,
-		    tier.checkpoints ? "delete or prune some" : "its tier permits none");
+	say_no_space(t, bytes, most, what, f);
+	if (lacks)
+		note_lack(t->service, TENANT_SPACES, lacks, f);
 	return false;
 }
 

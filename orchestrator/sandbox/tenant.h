@@ -21,7 +21,14 @@
 struct allowance;
 
 /* Limits that hold for all hosts of a fleet together. */
-enum tenant_limit { TENANT_SANDBOXES, TENANT_DISKS_GB, TENANT_LIMITS };
+enum tenant_limit {
+	TENANT_SANDBOXES,
+	TENANT_DISKS_GB,
+	TENANT_CHECKPOINTS,
+	TENANT_SPACES, /* size of Spaces and checkpoints, in units of SPACES_UNIT */
+	TENANT_LIMITS
+};
+#define SPACES_UNIT (16ull << 20) /* bytes; a host rounds up what a tenant has there */
 
 /* A tenant with its sandboxes and counters; reference-counted by `users`. */
 struct tenant {
@@ -34,10 +41,14 @@ struct tenant {
 	uint64_t promised_gb;	 /* disks of its sandboxes */
 	size_t coming;		 /* sandboxes being made */
 	uint64_t coming_gb;	 /* disks of sandboxes being made */
+	size_t checkpoints;	 /* including those being taken */
+	uint64_t spaces_bytes;	 /* of Spaces and checkpoints */
+	uint64_t coming_bytes;	 /* at most, of Spaces being written */
 	/* In a fleet: the state of orchestrator/peers for the tenant, or NULL. */
 	struct allowance *allowance;
 	uint32_t allowed[TENANT_LIMITS]; /* in a fleet: how much of each limit this host may use */
 	uint64_t allowed_until_ms;	 /* until when `allowed` holds; boottime_ms() */
+	bool keeper_away;		 /* in a fleet: this host can get no more of the limits */
 	char *name;			 /* in the same block of memory */
 };
 /* Returns the tenant of this name, and creates it if nobody holds it. tenant_put releases the
@@ -81,10 +92,14 @@ bool tenant_share(const struct service *c, size_t total, size_t own, size_t most
  * false, *f names that thing as `what`, a plural. */
 bool tenant_may_begin(const struct service *c, const char *what, size_t total, size_t own,
 		      size_t most, struct failure *f);
-/* Returns true when the tenant, which has `n` checkpoints, may take one more; else fills in *f with
- * FAIL_CAP_REACHED and returns false. */
-bool tenant_has_checkpoint(const struct service *c, const char *tenant, size_t n,
-			   struct failure *f);
+/* Returns true when one more checkpoint is within the limit; else fills in *f with FAIL_CAP_REACHED
+ * and returns false. */
+bool tenant_has_checkpoint(const struct tenant *t, struct failure *f);
+/* Returns whether the tenant's checkpoints here are within the limit, or this host's part of it. */
+bool tenant_checkpoints_fit(const struct tenant *t);
+/* Returns true when Spaces and checkpoints of `bytes` more are within the limit; else fills in *f
+ * with FAIL_QUOTA_REACHED and returns false. `what`: the subject and predicate of *f's sentence. */
+bool tenant_has_space(const struct tenant *t, uint64_t bytes, const char *what, struct failure *f);
 /* Returns how many bytes all Spaces and checkpoints of the tenant may take on disk; UINT64_MAX: no
  * limit. */
 uint64_t tenant_spaces_bytes(const struct service *c, const char *tenant);

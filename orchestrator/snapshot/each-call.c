@@ -140,17 +140,41 @@ static void failed(struct sandbox *s, const struct failure *f)
 	snapshots_of(s)->each_call_fails = true;
 }
 
+static void on_taken(void *arg, const struct checkpoint_view *view, const struct failure *f);
+
+static void begin(struct sandbox *s)
+{
+	const struct checkpoint_spec spec = {.kind = CHECKPOINT_OF_CALL};
+
+	snapshots_of(s)->each_call =
+		service_checkpoint(s->service, s->tenant, s->id, &spec, on_taken, s);
+}
+
+/* In a fleet, other hosts have all checkpoints that the tenant may have more: replaces the oldest
+ * one here. Removes none when that does not help, as while this host has lost its allowance. */
+static bool replaces_oldest(struct sandbox *s)
+{
+	struct failure f;
+
+	if (!tenant_checkpoints_fit(s->owner))
+		return false;
+	remove_oldest(s);
+	return fork_may_take(s, &f);
+}
+
 static void on_taken(void *arg, const struct checkpoint_view *view, const struct failure *f)
 {
 	struct sandbox *s = arg;
 
 	snapshots_of(s)->each_call = NULL;
-	if (!view) {
+	if (!view && f->code == FAIL_CAP_REACHED && replaces_oldest(s)) {
+		begin(s);
+	} else if (!view) {
 		failed(s, f);
-		return;
+	} else {
+		snapshots_of(s)->each_call_fails = false;
+		remove_surplus(s);
 	}
-	snapshots_of(s)->each_call_fails = false;
-	remove_surplus(s);
 }
 
 static bool is_due(struct sandbox *s)
@@ -167,16 +191,13 @@ static bool is_due(struct sandbox *s)
 
 static void take(struct sandbox *s)
 {
-	const struct checkpoint_spec spec = {.kind = CHECKPOINT_OF_CALL};
-	struct snapshot_sandbox *of = snapshots_of(s);
 	struct failure f;
 
-	of->kept_seq = s->seq + 1;
-	if (!fork_may_take(s, &f) && f.code == FAIL_CAP_REACHED)
+	snapshots_of(s)->kept_seq = s->seq + 1;
+	if (!fork_may_take(s, &f) && f.code == FAIL_CAP_REACHED && !f.lacks)
 		remove_oldest(s);
-	if (fork_may_take(s, &f))
-		of->each_call =
-			service_checkpoint(s->service, s->tenant, s->id, &spec, on_taken, s);
+	if (fork_may_take(s, &f) || f.lacks)
+		begin(s);
 	else
 		failed(s, &f);
 }

@@ -9,6 +9,7 @@
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/pool/vm-bringup.h"
 #include "orchestrator/sandbox/op.h"
+#include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/sandbox/tree.h"
 #include "orchestrator/snapshot/checkpoint.h"
 #include "orchestrator/snapshot/space-open.h"
@@ -80,7 +81,8 @@ struct fork {
 	struct checkpoint_spec take;	/* for taken_fn; it owns its texts */
 	char taken[SANDBOX_ID_LEN + 1]; /* the checkpoint that was made */
 	char *tenant;
-	struct tenant *taker; /* owner of the checkpoint that is being taken; NULL: none is */
+	struct tenant *taker;	 /* owner of the checkpoint that is being taken; NULL: none is */
+	struct tenant_wait wait; /* of a checkpoint that lacks a part of the tenant's limits */
 	uint64_t began_ns;
 	struct service_forked made; /* the result, with statistics */
 };

@@ -74,14 +74,18 @@ static void child_fini(struct child *child)
 	free(child->error);
 }
 
-/* Allows the parent's next snapshot, and reads the parent's output again. */
+/* Allows the parent's next snapshot. */
+static void allow_next(struct fork *fork)
+{
+	snapshots_of(fork->parent)->copying = NULL;
+	sandbox_schedule(fork->parent);
+}
+
+/* Does the same, and reads the parent's output again. */
 static void release_parent(struct fork *fork)
 {
-	struct sandbox *s = fork->parent;
-
-	snapshots_of(s)->copying = NULL;
-	exec_hold(s, false);
-	sandbox_schedule(s);
+	allow_next(fork);
+	exec_hold(fork->parent, false);
 }
 
 /* Stops waiting for the leaf's freeze, which goes on. */
@@ -97,6 +101,7 @@ static void fork_put_away(struct op *op)
 	struct fork *fork = fork_of(op);
 
 	tree_claim_drop(&fork->claim);
+	tenant_wait_end(&fork->wait);
 	leave_freeze(fork);
 	disk_job_cancel(fork->layers);
 	disk_close(op->service->loop, &fork->writable);
@@ -104,6 +109,9 @@ static void fork_put_away(struct op *op)
 		vmproc_request_cancel(fork->request);
 	if (fork->state == FORK_COPYING)
 		release_parent(fork);
+	else if (fork->state == FORK_CHILDREN && fork->parent &&
+		 snapshots_of(fork->parent)->copying == op)
+		allow_next(fork);
 	for (unsigned i = 0; fork->children && i < fork->n; i++)
 		child_fini(&fork->children[i]);
 	vmproc_image_put(fork->image);
@@ -119,7 +127,7 @@ static void fork_put_away(struct op *op)
 	free(fork->tenant);
 	free(fork->labels);
 	if (fork->taker)
-		snapshots_of_tenant(fork->taker)->taking--;
+		fork->taker->checkpoints--;
 	tenant_put(fork->taker);
 }
 
@@ -282,6 +290,24 @@ unsigned fork_retry_s(int error)
 	return error == -E2BIG || error == -ENOTSUP ? 0 : 5;
 }
 
+static void on_more_space(void *arg, const struct failure *f);
+
+/* Returns whether the tenant's limit has room for the snapshot. Otherwise the checkpoint fails, or
+ * waits for the tenant's keeper; the parent's next snapshot waits, too, since the order of
+ * checkpoints is that of their snapshots. */
+static bool may_keep(struct fork *fork, uint64_t bytes)
+{
+	struct failure f;
+
+	if (space_has_room(fork->parent, bytes, GETS_NONE, &f))
+		return true;
+	if (tenant_wait_for(&fork->wait, fork->parent->owner, &f, on_more_space, fork))
+		snapshots_of(fork->parent)->copying = &fork->op;
+	else
+		fork_fail(fork, &f);
+	return false;
+}
+
 /* Makes the snapshot a checkpoint. */
 static void keep(struct fork *fork)
 {
@@ -294,10 +320,8 @@ static void keep(struct fork *fork)
 					 .guest_busy = fork->guest_busy};
 	struct failure f;
 
-	if (!space_has_room(fork->parent, taken.bytes, GETS_NONE, &f)) {
-		fork_fail(fork, &f);
+	if (!may_keep(fork, taken.bytes))
 		return;
-	}
 	fork->image = NULL;
 	random_id(taken.id, sizeof(taken.id), CHECKPOINT_ID_PREFIX);
 	const struct space *p = checkpoint_add(
@@ -311,6 +335,17 @@ static void keep(struct fork *fork)
 	memcpy(fork->taken, p->id, sizeof(fork->taken));
 	sandbox_touch(fork->parent);
 	op_finish(&fork->op, NULL);
+}
+
+static void on_more_space(void *arg, const struct failure *f)
+{
+	struct fork *fork = arg;
+
+	allow_next(fork);
+	if (f)
+		fork_fail(fork, f);
+	else
+		keep(fork);
 }
 
 static void on_copied(void *arg, int error, const char *text, struct vmproc_image *image)
@@ -736,11 +771,27 @@ struct op *service_fork(struct service *c, const char *tenant, const char *id,
 
 bool fork_may_take(const struct sandbox *s, struct failure *f)
 {
-	const struct snapshot_tenant *of = snapshots_of_tenant(s->owner);
-	struct service *c = s->service;
+	return tenant_has_checkpoint(s->owner, f) && space_has_room(s, 1, GETS_NONE, f) &&
+	       host_has_room(s->service, 0, f);
+}
 
-	return tenant_has_checkpoint(c, s->tenant, of->checkpoints.n + of->taking, f) &&
-	       space_has_room(s, 1, GETS_NONE, f) && host_has_room(c, 0, f);
+/* Begins to take the checkpoint, waits for the tenant's keeper, or fails. */
+static void take(void *arg, const struct failure *f)
+{
+	struct fork *fork = arg;
+	struct tenant *t = fork->parent->owner;
+	struct failure full;
+
+	if (f) {
+		fork_fail(fork, f);
+	} else if (fork_may_take(fork->parent, &full)) {
+		fork->taker = tenant_hold(t);
+		t->checkpoints++;
+		sandbox_touch(fork->parent);
+		fork_start(fork, 0);
+	} else if (!tenant_wait_for(&fork->wait, t, &full, take, fork)) {
+		fork_fail(fork, &full);
+	}
 }
 
 static char *copy_of(const char *text)
@@ -761,18 +812,15 @@ struct op *service_checkpoint(struct service *c, const char *tenant, const char 
 		failure_set(&f, FAIL_STOPPING, 5, "the service is stopping");
 		s = NULL;
 	}
-	if (!s || !fork_may_take(s, &f))
+	if (!s)
 		return fork_refuse(fork, &f);
 	fork->parent = s;
 	fork->config = s->config;
 	fork->take = *spec;
 	fork->take.name = copy_of(spec->name);
 	fork->take.labels = copy_of(spec->labels);
-	fork->taker = tenant_hold(s->owner);
-	snapshots_of_tenant(s->owner)->taking++;
 	list_add_tail(&snapshots_of(s)->forks, &fork->op.link);
-	sandbox_touch(s);
-	fork_start(fork, 0);
+	take(fork, NULL);
 	return &fork->op;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Freezes a sandbox:
- * 1. Its VM takes a snapshot of itself and stays paused.
+ * 1. Its VM takes a snapshot of itself and stays paused. In a fleet, the tenant's keeper is asked
+ *    if this host has no room left for it.
  * 2. Worker threads write the snapshot to disk as a Space.
  * 3. One transaction in the catalogue replaces the sandbox by the Space, and the VM is dropped.
  * A failure before the end of step 3 removes the files, and the VM continues. A power failure that
@@ -36,7 +37,7 @@
 enum freeze_state {
 	FREEZE_WAITING, /* for a slot, the disk layer, and the end of a fork's snapshot */
 	FREEZE_IMAGE,	/* the VM process takes the snapshot */
-	FREEZE_WRITING,
+	FREEZE_WRITING, /* or waiting for the tenant's keeper, before that */
 	FREEZE_THAWING, /* the freeze failed, and the VM is being resumed */
 	FREEZE_SYNCING, /* the Space exists; waits until the catalogue is on disk */
 	FREEZE_NSTATES,
@@ -73,9 +74,12 @@ struct freeze {
 	struct exec_point call;
 	uint64_t seq;
 	bool guest_busy;
-	struct disk_job *layer;	   /* being opened */
-	int writable;		   /* the VM's next disk layer */
-	struct err layer_err;	   /* why `writable` is missing */
+	struct disk_job *layer;	    /* being opened */
+	int writable;		    /* the VM's next disk layer */
+	struct err layer_err;	    /* why `writable` is missing */
+	struct vmproc_image *image; /* until it is being written */
+	struct tenant_wait wait;
+	uint64_t coming_bytes; /* counted for the tenant: room that is set aside for the Space */
 	struct space_write *write; /* in progress */
 	struct catalogue_sync *sync;
 };
@@ -164,9 +168,19 @@ static void leave(struct freeze *fr)
 
 /* --- freeing -------------------------------------------------------------------------------- */
 
+/* Counts the bytes as about to be taken by the Space, instead of those counted before. */
+static void set_aside(struct freeze *fr, uint64_t bytes)
+{
+	fr->owner->coming_bytes += bytes - fr->coming_bytes;
+	fr->coming_bytes = bytes;
+}
+
 static void freeze_free(struct freeze *fr)
 {
 	leave(fr);
+	set_aside(fr, 0);
+	tenant_wait_end(&fr->wait);
+	vmproc_image_put(fr->image);
 	tenant_put(fr->owner);
 	list_del(&fr->link);
 	disk_job_cancel(fr->layer);
@@ -276,10 +290,12 @@ static void fail(struct freeze *fr, const char *text)
 	fail_for(fr, text, 5);
 }
 
-/* Returns whether the tenant's limit of disk space has room for the Space, which takes `bytes`. */
+/* Returns whether the tenant's limit of disk space has room for the Space, which takes `bytes`. If
+ * nobody can say whether it has, a sandbox whose lifetime is over is frozen: it would be lost. */
 static bool has_room(const struct freeze *fr, uint64_t bytes, struct failure *f)
 {
-	return space_has_room(fr->sandbox, bytes, "can't be frozen and keeps running", f);
+	return space_has_room(fr->sandbox, bytes, "can't be frozen and keeps running", f) ||
+	       (f->lacks && fr->owner->keeper_away && sandbox_is_over(fr->sandbox));
 }
 
 /* --- the catalogue -------------------------------------------------------------------------- */
@@ -318,6 +334,15 @@ static void on_synced(void *arg, int error)
 	freeze_free(fr);
 }
 
+/* Does what has_room does for the written Space, without what was set aside for it. */
+static bool fits(struct freeze *fr, uint64_t bytes, struct failure *f)
+{
+	const bool is_granted = bytes <= fr->coming_bytes;
+
+	set_aside(fr, 0);
+	return has_room(fr, bytes, f) || (is_granted && f->lacks);
+}
+
 static void commit(struct freeze *fr, uint64_t bytes)
 {
 	struct service *c = fr->service;
@@ -333,8 +358,9 @@ static void commit(struct freeze *fr, uint64_t bytes)
 	row.score = s->score;
 	row.labels = s->labels;
 	snprintf(text, sizeof(text), "it was frozen as space %s", fr->id);
-	if (!has_room(fr, row.size_bytes, &f)) {
+	if (!fits(fr, bytes, &f)) {
 		space_files_drop(c, fr->id);
+		f.lacks = 0;
 		fail_with(fr, &f);
 		return;
 	}
@@ -394,6 +420,43 @@ static void fill_manifest(struct freeze *fr, struct space_manifest *m)
 	fr->call = (struct exec_point){.running = m->call.running};
 }
 
+static void start_writing(struct freeze *fr)
+{
+	fr->write = space_write_new(fr->service->config.state_dir, fr->sandbox->id, fr->image);
+	fr->image = NULL;
+	fill_manifest(fr, &fr->write->manifest);
+	step_job_start(fr->service->loop, fr->write, &write_ops, fr);
+}
+
+static void on_more_space(void *arg, const struct failure *refused);
+
+/* Writes the Space, whose size is at most that of the snapshot: files that checkpoints have are
+ * shared. So the limit is checked again once it is written. */
+static void write_if_allowed(struct freeze *fr)
+{
+	const uint64_t bytes = space_bytes_of(fr->image);
+	struct failure f = {0};
+
+	if (has_room(fr, bytes, &f))
+		set_aside(fr, bytes);
+	else if (tenant_wait_for(&fr->wait, fr->owner, &f, on_more_space, fr))
+		return;
+	start_writing(fr);
+}
+
+static void on_more_space(void *arg, const struct failure *refused)
+{
+	struct freeze *fr = arg;
+	struct failure f;
+
+	if (!refused)
+		write_if_allowed(fr);
+	else if (has_room(fr, 1, &f))
+		start_writing(fr);
+	else
+		fail_with(fr, refused);
+}
+
 static void on_image(void *arg, int error, const char *text, struct vmproc_image *image)
 {
 	struct freeze *fr = arg;
@@ -403,10 +466,9 @@ static void on_image(void *arg, int error, const char *text, struct vmproc_image
 		fail_for(fr, text, fork_retry_s(error));
 		return;
 	}
-	fr->write = space_write_new(fr->service->config.state_dir, fr->sandbox->id, image);
-	fill_manifest(fr, &fr->write->manifest);
+	fr->image = image;
 	step(fr, FREEZE_WRITE);
-	step_job_start(fr->service->loop, fr->write, &write_ops, fr);
+	write_if_allowed(fr);
 }
 
 /* Saves the state of the running call. As for a fork, nothing is read from the guest until the
@@ -425,7 +487,7 @@ static void begin(struct freeze *fr)
 {
 	struct sandbox *s = fr->sandbox;
 	struct failure full;
-	bool allowed = has_room(fr, 1, &full);
+	bool allowed = has_room(fr, 1, &full) || full.lacks;
 
 	take_slot(fr);
 	step(fr, FREEZE_BEGIN);

@@ -36,8 +36,9 @@ static void count(struct space *p, int by)
 	struct snapshot_service *of = snapshots_of_service(p->service);
 	const uint64_t bytes = by < 0 ? -p->size_bytes : p->size_bytes;
 
-	snapshots_of_tenant(p->owner)->spaces_bytes += bytes;
+	p->owner->spaces_bytes += bytes;
 	if (space_is_checkpoint(p)) {
+		p->owner->checkpoints += (uint64_t)by;
 		of->n_checkpoints += (uint64_t)by;
 		of->checkpoints_bytes += bytes;
 	} else {
@@ -55,17 +56,10 @@ void space_resize(struct space *p, uint64_t size_bytes)
 
 bool space_has_room(const struct sandbox *s, uint64_t bytes, const char *refused, struct failure *f)
 {
-	const uint64_t most = tenant_spaces_bytes(s->service, s->tenant);
-	const uint64_t used = snapshots_of_tenant(s->owner)->spaces_bytes;
+	char what[128];
 
-	if (bytes <= most && used <= most - bytes)
-		return true;
-	failure_set(f, FAIL_QUOTA_REACHED, 0,
-		    "sandbox %s %s: with it, the spaces and checkpoints of this key would take "
-		    "%llu MiB of the disk, the limit is %llu MiB",
-		    s->id, refused, (unsigned long long)(used + bytes) >> 20,
-		    (unsigned long long)most >> 20);
-	return false;
+	snprintf(what, sizeof(what), "sandbox %s %s", s->id, refused);
+	return tenant_has_space(s->owner, bytes, what, f);
 }
 
 static void disown(struct space *p)

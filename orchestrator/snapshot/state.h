@@ -42,8 +42,6 @@ struct snapshot_sandbox {
 };
 struct snapshot_tenant {
 	struct roster spaces, checkpoints;
-	uint64_t spaces_bytes;	 /* of Spaces and checkpoints */
-	size_t taking;		 /* checkpoints being taken */
 	struct tenant *tenant;	 /* set by its first freeze */
 	struct list freezes;	 /* struct freeze: waiting ones, in order */
 	struct list freeze_turn; /* on snapshot_service.freeze_turns while any waits */

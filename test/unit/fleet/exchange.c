@@ -10,7 +10,9 @@
 #include "base/fd.h"
 #include "orchestrator/fleet/exchange.h"
 
-#define HEAD "0123456789abcdef 00000000000000ff 17 "
+#define HEAD	"0123456789abcdef 00000000000000ff 17 "
+#define NUMBERS " 1 2 3 4 5 6 7 8 9 10 11 12 13 14" /* all but two */
+#define GRANTS	" 1 2 3 4 5 6"			    /* the same */
 
 static void lines_are_read_as_they_are_written(void **state)
 {
@@ -32,7 +34,7 @@ static void lines_are_read_as_they_are_written(void **state)
 	assert_true(exchange_read(&y, &at));
 	assert_string_equal(at, "");
 	assert_true(y.keepers == UINT64_MAX && y.at == 1 && y.from == UINT32_MAX);
-	assert_int_equal(y.limits[1].used, EXCHANGE_SLOTS_MAX - 1);
+	assert_int_equal(y.limits[3].used, EXCHANGE_SLOTS_MAX - 1);
 	exchange_print(again, &y);
 	assert_string_equal(line, again);
 	exchange_print_granted(line, &g);
@@ -40,7 +42,7 @@ static void lines_are_read_as_they_are_written(void **state)
 	assert_true(exchange_read_granted(&h, &at));
 	assert_string_equal(at, "");
 	assert_true(h.sure);
-	assert_int_equal(h.limits[1].left, 1);
+	assert_int_equal(h.limits[3].left, 3);
 	exchange_print_granted(again, &h);
 	assert_string_equal(line, again);
 }
@@ -48,13 +50,13 @@ static void lines_are_read_as_they_are_written(void **state)
 static void lines_follow_each_other(void **state)
 {
 	const char *at =
-		HEAD "tnt_a 1 2 3 4 5 6 7 8\n" HEAD "tnt_b 0 0 0 0 0 0 0 0 what=ever\nend\n";
+		HEAD "tnt_a" NUMBERS " 15 16\n" HEAD "tnt_b" NUMBERS " 15 16 what=ever\nend\n";
 	struct exchange x;
 
 	assert_true(exchange_read(&x, &at));
 	assert_string_equal(x.tenant, "tnt_a");
 	assert_int_equal(x.at, 0xff);
-	assert_int_equal(x.limits[1].lacks, 8);
+	assert_int_equal(x.limits[3].lacks, 16);
 	assert_true(exchange_read(&x, &at));
 	assert_string_equal(x.tenant, "tnt_b");
 	assert_string_equal(at, "end\n");
@@ -69,31 +71,31 @@ static void invalid_lines_are_refused(void **state)
 		"\n",
 		"end\n",
 		"0123456789abcdef",
-		"0123456789abcdeg 00000000000000ff 17 tnt_a 1 2 3 4 5 6 7 8\n",
-		"0123456789abcdef 0000000000000ff 17 tnt_a 1 2 3 4 5 6 7 8\n",
-		"0123456789abcdef 00000000000000ff 4294967296 tnt_a 1 2 3 4 5 6 7 8\n",
-		"0123456789abcdef 00000000000000ff -1 tnt_a 1 2 3 4 5 6 7 8\n",
+		"0123456789abcdeg 00000000000000ff 17 tnt_a" NUMBERS " 15 16\n",
+		"0123456789abcdef 0000000000000ff 17 tnt_a" NUMBERS " 15 16\n",
+		"0123456789abcdef 00000000000000ff 4294967296 tnt_a" NUMBERS " 15 16\n",
+		"0123456789abcdef 00000000000000ff -1 tnt_a" NUMBERS " 15 16\n",
 		HEAD "\n",
-		HEAD " 1 2 3 4 5 6 7 8\n",
-		HEAD "tnt_a 1 2 3 4 5 6 7\n",
-		HEAD "tnt_a 1 2 3 4 5 6 7 8",
-		HEAD "tnt_a 1 2 3 4 5 6 7 8x\n",
-		HEAD "tnt_a 1 2 3 4 5 6 7 1000001\n",
-		HEAD "tnt_a 1 2 3 4 5 6 7 -8\n",
-		HEAD "tnt_a 1  2 3 4 5 6 7 8\n",
-		HEAD "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa 1 2 3 4 5 6 "
-		     "7 8\n",
+		HEAD " " NUMBERS " 15 16\n",
+		HEAD "tnt_a" NUMBERS " 15\n",
+		HEAD "tnt_a" NUMBERS " 15 16",
+		HEAD "tnt_a" NUMBERS " 15 16x\n",
+		HEAD "tnt_a" NUMBERS " 15 64000001\n",
+		HEAD "tnt_a" NUMBERS " 15 -16\n",
+		HEAD "tnt_a" NUMBERS "  15 16\n",
+		HEAD "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" NUMBERS
+		     " 15 16\n",
 	};
 	static const char *const grants[] = {
 		"",
 		"\n",
-		"2 1 2 3 4\n",
-		"1 1 2 3\n",
-		"1 1 2 3 4",
-		"1 1 2 3 4x\n",
-		"1 1 2 3 1000001\n",
-		"1 1 2 3 -4\n",
-		" 1 1 2 3 4\n",
+		"2" GRANTS " 7 8\n",
+		"1" GRANTS " 7\n",
+		"1" GRANTS " 7 8",
+		"1" GRANTS " 7 8x\n",
+		"1" GRANTS " 7 64000001\n",
+		"1" GRANTS " 7 -8\n",
+		" 1" GRANTS " 7 8\n",
 	};
 	struct exchange_granted g;
 	struct exchange x;

@@ -282,7 +282,7 @@ static void test_bytes_in_memory_count_for_the_limit(void **state)
 	struct made m;
 
 	world_create(w, &m, NULL);
-	uint64_t *used = &snapshots_of_tenant(tenant_find(w->service, TENANT))->spaces_bytes;
+	uint64_t *used = &tenant_find(w->service, TENANT)->spaces_bytes;
 	block_disk(w, true);
 	take(w, &t, m.view.id);
 	assert_true(service_checkpoint_view(w->service, TENANT, t.id, &view, &f));
@@ -523,7 +523,7 @@ static void test_failed_and_abandoned_ones_leave_nothing(void **state)
 	world_exec(w, &r, m.view.id, "out lives");
 	assert_string_equal(r.out, "lives");
 	assert_int_equal(world_metric(w, "checkpoints"), 0);
-	assert_int_equal(snapshots_of_tenant(tenant_find(w->service, TENANT))->taking, 0);
+	assert_int_equal(tenant_find(w->service, TENANT)->checkpoints, 0);
 }
 
 static void test_a_child_that_fails_does_not_undo_the_others(void **state)
@@ -892,12 +892,12 @@ static void test_calls_go_on_without_room_for_checkpoints(void **state)
 	world_create(w, &m, NULL);
 	struct sandbox *s = sandbox_living(w->service, TENANT, m.view.id);
 	struct calls calls = {w, m.view.id};
-	snapshots_of_tenant(s->owner)->spaces_bytes = UINT64_MAX;
+	s->owner->spaces_bytes = UINT64_MAX;
 	each_call(w, m.view.id, 10);
 	world_until(w, state_is_kept, &calls);
 	assert_true(snapshots_of(s)->each_call_fails);
 	assert_int_equal(world_metric(w, "checkpoints"), 0);
-	snapshots_of_tenant(s->owner)->spaces_bytes = 0;
+	s->owner->spaces_bytes = 0;
 	world_exec(w, &r, m.view.id, "mark a");
 	assert_int_equal(r.exit_code, 0);
 	world_until(w, state_is_kept, &calls);
