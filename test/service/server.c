@@ -16,6 +16,7 @@
  *   waiting        answers with the number of threads that wait for `go`
  *   reseeded       answers with the number of reseeds that include user generators
  *   revoke         revokes the first key
+ *   spaces TENANT N  counts N MiB more for the tenant's Spaces; the same with -N must follow
  *   loads          answers with what the fleet's hosts say of themselves, with commas for ends of
  *                  lines
  *   kill           ends all VMs
@@ -40,6 +41,7 @@
 #include "orchestrator/guestops/diff-result.h"
 #include "orchestrator/http/server.h"
 #include "orchestrator/peers/peers.h"
+#include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/service/service.h"
 #include "orchestrator/store/keys.h"
 #include "test/moved_clock.h"
@@ -247,14 +249,25 @@ static void on_loads(void *arg, const char *text, const struct failure *f)
 	fflush(stdout);
 }
 
+static void count_spaces(const char *name, int mib)
+{
+	struct tenant *t = tenant_get(service, name); /* held while it has more */
+
+	t->spaces_bytes += (uint64_t)((int64_t)mib * 1024 * 1024);
+	for (int i = 0; mib < 0 && i < 2; i++)
+		tenant_put(t);
+}
+
 static void obey(const char *line)
 {
-	char name[32];
+	char name[64];
 	struct err e;
 	int count;
 
-	if (sscanf(line, "fault %31s %d", name, &count) == 2)
+	if (sscanf(line, "fault %63s %d", name, &count) == 2)
 		inject(name, count);
+	else if (sscanf(line, "spaces %63s %d", name, &count) == 2)
+		count_spaces(name, count);
 	else if (sscanf(line, "kill_at %d", &count) == 1)
 		writes_kill(state_dir, (unsigned)count);
 	else if (strcmp(line, "go") == 0)

@@ -14,11 +14,14 @@ import pytest
 
 from conftest import Service, refused
 from fleet import Fleet, Liar, read_head
+from test_checkpoints import call, of_calls, until_kept
 from test_clock import Clock, clock  # noqa: F401
 
 ONE, TWO, THREE, LIAR = 17, 18, 19, 20
 CAP = 10
-TIER = f"tier_free=concurrent={CAP} disks_gb=40 rootfs_gb=16 ram_mib=16384 spaces_gb=50"
+KEPT = 8  # checkpoints
+SIZES = "disks_gb=40 rootfs_gb=16 ram_mib=16384 spaces_gb=1"
+TIER = f"tier_free=concurrent={CAP} checkpoints={KEPT} persistent=yes {SIZES}"
 LEASE_S = 90
 
 
@@ -84,6 +87,34 @@ class Tenant:
         with self.at(host) as http:
             return http.post(f"/v1/sandboxes/{id}/fork", json={"n": n})
 
+    def take(self, host: int, id: str) -> httpx.Response:
+        """Takes a checkpoint of the sandbox."""
+        with self.at(host) as http:
+            return http.post(f"/v1/sandboxes/{id}/checkpoints")
+
+    def keep(self, host: int, id: str) -> str:
+        answer = self.take(host, id)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    def forget(self, host: int, checkpoint: str) -> None:
+        with self.at(host) as http:
+            assert http.delete(f"/v1/checkpoints/{checkpoint}").status_code == 204
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """Returns the checkpoints on all hosts that run."""
+        with self.at(self.hosts[0]) as http:
+            return list(http.get("/v1/checkpoints").json())
+
+    def freeze(self, host: int) -> httpx.Response:
+        """Makes a sandbox and freezes it."""
+        with self.at(host) as http:
+            return http.post(f"/v1/sandboxes/{self.make(host)}/freeze")
+
+    def have(self, host: int, mib: int) -> None:
+        """Has the host count so much more for the tenant's Spaces."""
+        self.fleet.services[host].tell(f"spaces {self.name} {mib}")
+
     def running(self, *hosts: int) -> int:
         """Returns how many sandboxes these hosts have; without any named, all hosts."""
         hosts = hosts or tuple(self.hosts)
@@ -115,6 +146,12 @@ def capped(answer: httpx.Response, limit: str = f"limit of {CAP}") -> str:
     sentence = refused(answer, 429, "cap_reached")
     assert limit in sentence and "fleet" in sentence
     assert answer.headers["retry-after"] == "10"
+    return sentence
+
+
+def no_more_checkpoints(answer: httpx.Response) -> str:
+    sentence = refused(answer, 429, "cap_reached")
+    assert f"limit is {KEPT} in the whole fleet" in sentence
     return sentence
 
 
@@ -179,6 +216,99 @@ def test_disks_count(fleet: Fleet) -> None:
     tenant.make(ONE, rootfs_gb=16)
 
 
+def test_checkpoints_count(three: Tenant) -> None:
+    boxes = {host: three.make(host) for host in three.hosts}
+    kept = {host: [three.keep(host, boxes[host]) for _ in range(2)] for host in three.hosts}
+    for host in (ONE, THREE):
+        three.keep(host, boxes[host])
+    for one, other in ((ONE, TWO), (TWO, THREE), (THREE, ONE)):
+        for host in three.hosts:
+            no_more_checkpoints(three.take(host, boxes[host]))
+        three.forget(one, kept[one][0])  # what is deleted on one host may be taken on another, at once
+        three.keep(other, boxes[other])
+    assert len(three.checkpoints()) == KEPT
+
+
+def test_checkpoints_do_not_exceed_the_limit_together(three: Tenant) -> None:
+    boxes = {host: three.make(host) for host in three.hosts}
+    with ThreadPoolExecutor(24) as all:
+        answers = list(all.map(lambda host: three.take(host, boxes[host]), three.hosts * 8))
+    taken = [answer for answer in answers if answer.status_code == 201]
+    for answer in answers:
+        if answer.status_code != 201:
+            no_more_checkpoints(answer)
+    assert KEPT - 2 <= len(taken) == len(three.checkpoints()) <= KEPT
+
+
+def test_calls_are_kept_up_to_the_limit(three: Tenant) -> None:
+    """Their checkpoints have no request: they replace the oldest on their host, and no earlier."""
+    box = three.make(ONE)
+    others = [three.keep(ONE, box) for _ in range(KEPT - 3)]
+    with three.at(TWO) as http:
+        other = three.make(TWO, checkpoint_each_call={"keep": 20})
+        ids = [one["id"] for one in until_kept(http, other)]
+        ids += [call(http, other, mark) for mark in "abcd"]
+        assert [one["id"] for one in of_calls(http, other)] == ids[-3:]
+        no_more_checkpoints(three.take(TWO, other))
+        three.forget(ONE, others[0])
+        ids.append(call(http, other, "e"))
+        assert [one["id"] for one in of_calls(http, other)] == ids[-4:]
+    no_more_checkpoints(three.take(ONE, box))
+
+
+def test_restarted_hosts_count_what_they_keep(three: Tenant) -> None:
+    """Checkpoints count without a sandbox."""
+    for host in three.hosts:
+        box = three.make(host)
+        for _ in range(2):
+            three.keep(host, box)
+        three.delete(host, box)
+    while {one["state"] for one in three.checkpoints()} != {"stored"}:
+        pass
+    for host in three.hosts:
+        three.fleet.services[host].restart()
+    boxes = {host: three.make(host) for host in three.hosts}
+    while len(three.checkpoints()) < KEPT:
+        for host in three.hosts:
+            three.take(host, boxes[host])
+    for host in three.hosts:
+        no_more_checkpoints(three.take(host, boxes[host]))
+    assert len(three.checkpoints()) == KEPT
+
+
+def test_spaces_count(fleet: Fleet) -> None:
+    tenant = Tenant(fleet, [ONE, TWO])
+    tenant.until_sure()
+    tenant.have(ONE, 640)
+    tenant.have(TWO, 368)
+    assert tenant.freeze(ONE).status_code == 200
+    sentence = refused(tenant.freeze(TWO), 429, "quota_reached")
+    assert "limit of 1024 MiB in the whole fleet" in sentence
+    with tenant.at(TWO) as http:
+        (box,) = http.get("/v1/sandboxes").json()
+        assert http.post(f"/v1/sandboxes/{box['id']}/exec", json={"code": "out x"}).status_code == 200
+        refused(http.post(f"/v1/sandboxes/{box['id']}/checkpoints"), 429, "quota_reached")
+        tenant.have(ONE, -640)
+        assert http.post(f"/v1/sandboxes/{box['id']}/checkpoints").status_code == 201
+    assert tenant.freeze(TWO).status_code == 200
+    tenant.have(TWO, -368)
+
+
+def test_freezes_without_a_request_count(three: Tenant) -> None:
+    with three.at(ONE) as http:
+        boxes = [three.make(host, persistent=True, timeout_seconds=1) for host in three.hosts]
+        for box in boxes:
+            while (gone := http.get(f"/v1/sandboxes/{box}")).status_code == 200:
+                pass
+            refused(gone, 404, "frozen")
+        three.have(ONE, 1024)
+        box = three.make(ONE, persistent=True, timeout_seconds=1)
+        while (gone := http.get(f"/v1/sandboxes/{box}")).status_code == 200:
+            pass
+        assert "could not be frozen" in refused(gone, 404, "expired")
+        three.have(ONE, -1024)
+
+
 def test_restarted_hosts_count_what_runs(three: Tenant) -> None:
     for host in three.hosts:
         three.make(host)
@@ -221,8 +351,8 @@ def test_operators_have_no_limit(fleet: Fleet) -> None:
 # --- hosts that are lost ---
 
 
-def overdraft(homes: int) -> int:
-    return -(-CAP // (5 * homes))
+def overdraft(homes: int, cap: int = CAP) -> int:
+    return -(-cap // (5 * homes))
 
 
 def test_allowance_of_a_lost_host_returns(fleet: Fleet, clock: Clock) -> None:  # noqa: F811
@@ -273,6 +403,20 @@ def test_lost_keeper_costs_no_more_than_the_overdraft(fleet: Fleet, clock: Clock
     assert tenant.running(*others) == max(made, CAP)
 
 
+def test_checkpoints_without_a_keeper_are_within_the_overdraft(three: Tenant) -> None:
+    keeper, *others = three.by_score()
+    boxes = {host: three.make(host) for host in others}
+    for host in others:
+        three.keep(host, boxes[host])
+    three.fleet.services[keeper].kill()
+    n = len(others)
+    for host in others:
+        while (answer := three.take(host, boxes[host])).status_code == 201:
+            n += 1
+        assert f"host h{keeper}" in refused(answer, 429, "cap_reached")
+    assert n <= KEPT + 2 * overdraft(3, KEPT)
+
+
 def test_keeper_that_is_forgotten_while_it_is_asked(fleet: Fleet) -> None:
     """The table has it no more when its answer is due."""
     asked, over = threading.Event(), threading.Event()
@@ -318,10 +462,10 @@ def serve_all(reports: str, grants: str, status: str = "200 OK") -> Callable[[ss
 LIES = [
     serve_all("end\n", ""),
     serve_all("end\n", "\x00" * 100),
-    serve_all("end\n", "1 4 2 16 3", "500 No"),
-    serve_all("end\n", "1 99999999999 0 0 0\n"),
+    serve_all("end\n", "1 4 2 16 3 0 0 0 0\n", "500 No"),
+    serve_all("end\n", "1 99999999999 0 0 0 0 0 0 0\n"),
     serve_all("x" * 60000, "x" * 60000),
-    serve_all("end\n", "0 0 0 0 0\n"),
+    serve_all("end\n", "0 0 0 0 0 0 0 0 0\n"),
 ]
 
 
@@ -332,7 +476,7 @@ def test_keeper_that_lies_gives_nothing(fleet: Fleet, lie: Callable[[ssl.SSLSock
 
 @pytest.mark.parametrize("record", [1000000, CAP, 5])
 def test_keeper_that_gives_more_gives_no_more_than_the_limit(fleet: Fleet, record: int) -> None:
-    run_beside(fleet, serve_all("end\n", f"1 {record} 5 1000000 5\n"), CAP)
+    run_beside(fleet, serve_all("end\n", f"1 {record} 5 1000000 5 0 0 0 0\n"), CAP)
 
 
 def run_beside(fleet: Fleet, lie: Callable[[ssl.SSLSocket], None], most: int) -> None:
@@ -351,7 +495,7 @@ def run_beside(fleet: Fleet, lie: Callable[[ssl.SSLSocket], None], most: int) ->
             liar.close()
 
 
-GARBAGE = ["", "\n", "x" * 5000, "0" * 16, "0123456789abcdef 0123456789abcdef 18 tnt_a 1 2 3 4 5 6 7 8\n"]
+GARBAGE = ["", "\n", "x" * 5000, "0" * 16, "0123456789abcdef 0123456789abcdef 18 tnt_a 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n"]
 
 
 @pytest.mark.parametrize("path", ["", "/yield", "/report"])
