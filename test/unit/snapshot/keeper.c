@@ -474,6 +474,17 @@ static void test_sandbox_is_not_lost_while_the_keeper_is_away(void **state)
 	assert_int_equal(questions, 1);
 }
 
+static void test_sandbox_is_not_lost_when_the_keeper_does_not_answer(void **state)
+{
+	struct world *w = *state;
+
+	end_lifetime(w);
+	until_asked(w, TENANT_SPACES, 1);
+	tenant->keeper_away = true;
+	answer(w, &full);
+	assert_true(is_frozen(w));
+}
+
 /* --- units ----------------------------------------------------------------------------------- */
 
 static void test_bytes_are_rounded_up_to_units(void **state)
@@ -516,6 +527,7 @@ int main(void)
 		KEEPER_TEST(test_freeze_without_a_request_asks),
 		KEEPER_TEST(test_limit_ends_a_sandbox_as_on_one_host),
 		KEEPER_TEST(test_sandbox_is_not_lost_while_the_keeper_is_away),
+		KEEPER_TEST(test_sandbox_is_not_lost_when_the_keeper_does_not_answer),
 		KEEPER_TEST(test_bytes_are_rounded_up_to_units),
 	};
 
