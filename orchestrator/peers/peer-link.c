@@ -23,11 +23,11 @@
 
 struct link_op {
 	struct op op;
-	struct link *link; /* NULL once put away */
+	struct link *link; /* NULL after put_away */
 };
 
 struct link {
-	struct op *op; /* NULL once put away */
+	struct op *op; /* NULL after put_away */
 	struct peers *peers;
 	struct loop *loop;
 	struct port_sink sink;

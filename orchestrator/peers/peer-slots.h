@@ -70,7 +70,7 @@ const struct fleet_host *peer_slots_keeper(const struct peer_slots *s, const cha
 /* Fills in what this host says of its allowance: the most that it may use once the question under
  * way is answered. */
 void peer_slots_say(struct peer_slots *s, const char *tenant, struct exchange *x);
-/* Yields slots that are not used, and says what is left. */
+/* Yields unused slots of the tenant, then fills in `x` as peer_slots_say does. */
 void peer_slots_yield(struct peer_slots *s, const struct exchange *asked, struct exchange *x);
 /* Copies the line of an answer, which is empty if there was a failure. */
 void peer_slots_line(char out[static EXCHANGE_LINE_MAX + 1], const struct peer_call *call,
