@@ -275,7 +275,7 @@ static int prepare(struct store *s, struct err *e)
 	return rc == SQLITE_OK ? store_events_open(s, e) : store_db_error(s->db, rc, e);
 }
 
-/* Replaces the error by one with its first line only, since the check's own may have many lines. */
+/* Keeps only the first line of the error, since the error of the check may have many. */
 static void say_damaged(struct err *e)
 {
 	char reason[ERR_TEXT_MAX];
