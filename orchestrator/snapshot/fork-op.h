@@ -110,7 +110,7 @@ int fork_make_rows(struct fork *fork, struct store_sandbox *rows);
 void fork_note_stats(struct fork *fork);
 /* Adds the children to the catalogue, with the request's key if it has one. Returns 0 or -errno. */
 int fork_record(struct fork *fork, struct store_sandbox *rows, int n, struct err *e);
-/* Lists the `n` children, and finishes the fork. */
+/* Makes the `n` recorded children usable, and finishes the fork. */
 void fork_begin(struct fork *fork, int n);
 
 #endif
