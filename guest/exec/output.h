@@ -24,7 +24,7 @@ struct output_pipe {
 	struct output *output;
 	int write_fd;
 	enum output_kind kind;
-	int left;	    /* bytes before the last mark */
+	int left;	    /* bytes that were in the pipe at the last mark and are unread */
 	uint64_t *progress; /* in the page that the driver sees; never read here */
 	uint64_t moved;
 };
