@@ -114,7 +114,8 @@ static void add_events(const struct vcpu_state *s, struct report *r)
 		report_add(r, " NMI%s%s%s", v->nmi.pending ? " pending" : "",
 			   v->nmi.injected ? " injected" : "", v->nmi.masked ? " masked" : "");
 	if (v->smi.smm || v->smi.pending || v->smi.latched_init)
-		report_add(r, " SMI state %u%u%u", v->smi.smm, v->smi.pending, v->smi.latched_init);
+		report_add(r, " SMI (in SMM %u, pending %u, INIT latched %u)", v->smi.smm,
+			   v->smi.pending, v->smi.latched_init);
 	report_add(r, "%s\n", r->len == before ? " nothing" : "");
 }
 
