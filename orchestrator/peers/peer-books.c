@@ -10,7 +10,7 @@
 
 #define AGAIN_MS  5000 /* how soon a keeper is asked again whether it agrees */
 #define REPORT_MS 500  /* how soon a host is asked again for a report */
-#define PARTS_MAX 256  /* maximum of parts of a report: a host that lies could go on for ever */
+#define PARTS_MAX 1024 /* maximum of parts of a report: a host that lies could go on for ever */
 
 struct tenant_books {
 	struct list link, bucket;
