@@ -183,8 +183,8 @@ def test_files_of_forks_are_merged(cli: Cli, folder: str, shared: Sandbox) -> No
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("a", "b", "c"), "without --files"),
-        (("--conflicts", "ours", "a", "b"), "without --files"),
+        (("a", "b", "c"), "add --files"),
+        (("--conflicts", "ours", "a", "b"), "add --files"),
         (("--files", "a", "b"), "needs --base"),
     ],
 )

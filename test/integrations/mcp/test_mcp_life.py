@@ -93,12 +93,15 @@ async def test_cancelled_command_is_killed(connect: Callable[[], Any], client: C
     async with connect() as agent:
         sandbox = (await ask(agent, "create_sandbox", name=NAME))["sandbox"]
 
+        # Stand-ins share one guest, which may have processes of other tests.
+        command = "sleep 1004"
+
         def running() -> bool:
-            return any(one.running for one in client.list_processes(sandbox))
+            return any(one.running and command in one.command for one in client.list_processes(sandbox))
 
         await _cancel_when(
             running,
-            lambda: call(agent, "run_command", command="sleep 1000", sandbox=sandbox),
+            lambda: call(agent, "run_command", command=command, sandbox=sandbox),
         )
         await until(lambda: not running(), "the command was killed")
 
