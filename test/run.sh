@@ -543,7 +543,7 @@ main() {
 		return
 		;;
 	all)
-		all=yes
+		all=yes limit_s=${RAMET_TEST_LIMIT_S:-7200}
 		shift
 		;;
 	*/*)
