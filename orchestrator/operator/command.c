@@ -125,6 +125,12 @@ static void print_usage(const struct command *c, FILE *out)
 	fprintf(out, "usage: rametctl %s%s%s\n", c->words, *c->arguments ? " " : "", c->arguments);
 }
 
+static void print_help(const struct command *c, FILE *out)
+{
+	print_usage(c, out);
+	fprintf(out, "       %s\n", c->help);
+}
+
 static void print_all(const struct command *const *tables, FILE *out)
 {
 	fputs("usage: rametctl [--config=FILE] [--NAME=VALUE ...] COMMAND\n\n", out);
@@ -134,31 +140,30 @@ static void print_all(const struct command *const *tables, FILE *out)
 				c->arguments, c->help);
 }
 
-/* Prints the usage of the commands that begin with the first argument; false if there are none.
- * `asked`: as help, not as an error. */
-static bool print_family(const struct command *const *tables, const struct arguments *args,
-			 bool asked, FILE *out)
+/* Returns whether the command has several words, of which this is the first. */
+static bool is_of_family(const struct command *c, const char *family)
 {
-	size_t len = strlen(args->argv[0]);
-	bool any = false;
+	size_t len = strlen(family);
 
+	return strncmp(c->words, family, len) == 0 && c->words[len] == ' ';
+}
+
+static bool has_family(const struct command *const *tables, const char *family)
+{
 	for (; *tables; tables++)
-		for (const struct command *c = *tables; c->words; c++) {
-			if (strncmp(c->words, args->argv[0], len) != 0 || c->words[len] != ' ')
-				continue;
-			if (asked)
-				;
-			else if (!any && args->argc == 1)
-				fprintf(out, "\"%.60s\" needs a subcommand:\n", args->argv[0]);
-			else if (!any)
-				fprintf(out, "there is no command \"%.60s %.60s\"\n", args->argv[0],
-					args->argv[1]);
-			any = true;
-			print_usage(c, out);
-			if (asked)
-				fprintf(out, "       %s\n", c->help);
-		}
-	return any;
+		for (const struct command *c = *tables; c->words; c++)
+			if (is_of_family(c, family))
+				return true;
+	return false;
+}
+
+static void print_family(const struct command *const *tables, const char *family,
+			 void (*print)(const struct command *c, FILE *out), FILE *out)
+{
+	for (; *tables; tables++)
+		for (const struct command *c = *tables; c->words; c++)
+			if (is_of_family(c, family))
+				print(c, out);
 }
 
 static const struct command *find(const struct command *const *tables, const struct arguments *args,
@@ -184,6 +189,24 @@ static int run(const struct command *c, const struct command_env *env, int argc,
 	return c->run ? c->run(env, argc, argv, out, e) : 0;
 }
 
+/* Prints why the arguments are no command, and which commands there are. */
+static void print_unknown(const struct command *const *tables, const struct arguments *args,
+			  FILE *out)
+{
+	const char *first = args->argv[0];
+
+	if (!has_family(tables, first)) {
+		fprintf(out, "there is no command \"%.60s\"\n", first);
+		print_all(tables, out);
+		return;
+	}
+	if (args->argc == 1)
+		fprintf(out, "\"%.60s\" needs a subcommand:\n", first);
+	else
+		fprintf(out, "there is no command \"%.60s %.60s\"\n", first, args->argv[1]);
+	print_family(tables, first, print_usage, out);
+}
+
 enum command_status command_run(const struct command *const *tables, const struct command_env *env,
 				const struct arguments *args, FILE *out, enum command_wait *wait)
 {
@@ -193,14 +216,12 @@ enum command_status command_run(const struct command *const *tables, const struc
 
 	*wait = COMMAND_AT_ONCE;
 	if (!c) {
-		bool help = args->argc == 1 && strcmp(args->argv[0], "help") == 0;
-
-		if (!help && print_family(tables, args, false, out))
-			return COMMAND_USAGE;
-		if (!help)
-			fprintf(out, "there is no command \"%.60s\"\n", args->argv[0]);
-		print_all(tables, out);
-		return help ? COMMAND_DONE : COMMAND_USAGE;
+		if (args->argc == 1 && strcmp(args->argv[0], "help") == 0) {
+			print_all(tables, out);
+			return COMMAND_DONE;
+		}
+		print_unknown(tables, args, out);
+		return COMMAND_USAGE;
 	}
 	int ret = run(c, env, args->argc - used, args->argv + used, out, &e);
 	if (ret == 0) {
@@ -220,14 +241,14 @@ enum command_status command_help(const struct command *const *tables, const stru
 	const struct command *c = args->argc ? find(tables, args, &used) : NULL;
 
 	if (c) {
-		print_usage(c, out);
-		fprintf(out, "       %s\n", c->help);
-		return COMMAND_DONE;
+		print_help(c, out);
+	} else if (!args->argc) {
+		print_all(tables, out);
+	} else if (has_family(tables, args->argv[0])) {
+		print_family(tables, args->argv[0], print_help, out);
+	} else {
+		print_unknown(tables, args, out);
+		return COMMAND_USAGE;
 	}
-	if (args->argc && print_family(tables, args, true, out))
-		return COMMAND_DONE;
-	if (args->argc)
-		fprintf(out, "there is no command \"%.60s\"\n", args->argv[0]);
-	print_all(tables, out);
-	return args->argc ? COMMAND_USAGE : COMMAND_DONE;
+	return COMMAND_DONE;
 }

@@ -121,9 +121,8 @@ int arguments_parse(struct arguments *out, const void *request, size_t len, stru
 enum command_status command_run(const struct command *const *tables, const struct command_env *env,
 				const struct arguments *args, FILE *out, enum command_wait *wait);
 
-/* Prints what the command is for whose first words the arguments are: "key create", or all of
- * "key"; all commands if there are no arguments. Returns COMMAND_USAGE if there is no such command.
- */
+/* Prints the help of a command ("key create"), of all commands with the same first word ("key"), or
+ * without arguments of all commands. Returns COMMAND_USAGE if there is no such command. */
 enum command_status command_help(const struct command *const *tables, const struct arguments *args,
 				 FILE *out);
 
