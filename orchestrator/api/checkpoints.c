@@ -175,7 +175,6 @@ void serve_prune(struct request *r, const struct prune_body *b)
 					     .older_than_s = b->older_than_seconds,
 					     .dry_run = b->dry_run};
 	struct pruned pruned = {.ids = &r->out};
-	bool refused;
 	struct failure f;
 
 	if (!b->keep && !b->older_than_seconds) {
@@ -191,8 +190,8 @@ void serve_prune(struct request *r, const struct prune_body *b)
 	}
 	if (!fleet_prune_is_here(r, &b->sandbox))
 		return;
-	const bool others = fleet_prune_begin(r, &b->sandbox, &refused);
-	if (refused)
+	const bool others = fleet_prune_asks(r, &b->sandbox);
+	if (others && !fleet_prune_begin(r))
 		return;
 	text_puts(&r->out, "{\"checkpoints\":[");
 	if (!service_checkpoints_prune(r->service, r->tenant, &how, add_pruned, &pruned, &f)) {

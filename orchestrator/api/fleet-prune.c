@@ -96,17 +96,19 @@ static void over(struct request *r)
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-bool fleet_prune_begin(struct request *r, const struct json_text *sandbox, bool *refused)
+bool fleet_prune_asks(const struct request *r, const struct json_text *sandbox)
 {
-	*refused = false;
-	if (!is_over_fleet(r) || sandbox->p)
-		return false;
+	return is_over_fleet(r) && !sandbox->p;
+}
+
+bool fleet_prune_begin(struct request *r)
+{
 	struct fleet_prune *w = r->state = must_alloc(sizeof(*w));
+
 	r->ops = &ops;
 	w->round =
 		(struct fleet_round){.ask = ask, .take = take, .over = over, .limit_ms = PRUNE_MS};
-	*refused = !fleet_list_begin(&w->list, r);
-	return !*refused;
+	return fleet_list_begin(&w->list, r);
 }
 
 void fleet_prune(struct request *r, size_t n, uint64_t bytes,

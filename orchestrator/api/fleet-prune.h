@@ -6,12 +6,15 @@
 
 #include "orchestrator/api/handler.h"
 
-/* Returns false when the host of the sandbox does it all; NULL: of all sandboxes. */
+/* `sandbox`: the one whose checkpoints are pruned; its `p` is NULL for those of all sandboxes. */
+
+/* Returns false after it has passed the request on to the host that has the sandbox. */
 bool fleet_prune_is_here(struct request *r, const struct json_text *sandbox);
-/* Returns whether other hosts are to be asked, too, with fleet_prune. *refused: too many are asked
- * at this time, which was answered. */
-bool fleet_prune_begin(struct request *r, const struct json_text *sandbox, bool *refused);
-/* Adds to the `n` checkpoints in r->out, with so many bytes, those that other hosts prune. Then
+/* Returns whether other hosts are to be asked, too: with fleet_prune_begin, then fleet_prune. */
+bool fleet_prune_asks(const struct request *r, const struct json_text *sandbox);
+/* Returns false after it has refused the request, since too many others ask all hosts now. */
+bool fleet_prune_begin(struct request *r);
+/* Adds what other hosts prune to the `n` checkpoints in r->out, which have so many bytes. Then
  * calls `done`. */
 void fleet_prune(struct request *r, size_t n, uint64_t bytes,
 		 void (*done)(struct request *r, uint64_t bytes));
