@@ -10,8 +10,6 @@
 #include "orchestrator/json/cursor.h"
 #include "orchestrator/json/query.h"
 
-#define PART_SIZE (192u << 10) /* what another host of the fleet gets at once */
-
 static void on_event(void *arg, const char *line, size_t len)
 {
 	struct request *r = arg;
@@ -103,7 +101,7 @@ static void on_part_event(void *arg, const char *line, size_t len)
 	struct events_part *p = r->state;
 	struct audit_line head;
 
-	p->full |= p->n && r->out.len + len > PART_SIZE;
+	p->full |= p->n && r->out.len + len > EVENTS_PART_SIZE;
 	if (p->full || !audit_line_parse(&head, line, len))
 		return;
 	text_add(&r->out, line, len);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The audit log of all hosts of a fleet, in the order of time. Each host has its events in the
- * order of their numbers. In turns, every host is asked for those behind the last position; the
- * first of all that arrive follow, as far as they are known from every host. A page is one turn,
- * since its head has the cursor and the hosts that are missing.
+ * order of their numbers. It is merged in turns: in each, every host is asked for its events behind
+ * the last position. Of all that arrive, the first ones are sent, up to the point from which on a
+ * host may have more than what has arrived. A page is one turn, since its head has the cursor and
+ * the hosts that are missing.
  *
  * A host's clock may be set back: an event then counts as being of the time of the one before it.
  */
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/array.h"
 #include "base/num.h"
 #include "orchestrator/api/fleet-list.h"
 #include "orchestrator/api/page-key.h"
@@ -22,10 +24,9 @@
 #include "orchestrator/peers/peers.h"
 
 #define TURN_SIZE  (256u << 10) /* bytes of a turn */
-#define PART_SIZE  (192u << 10) /* bytes of a host's part; less than what peers_ask takes */
-#define CHUNK_SIZE (64u << 10)
-#define TURN_MS	   5000 /* after which no more hosts are asked */
-#define LINE_DEPTH 0
+#define CHUNK_SIZE (64u << 10)	/* bytes of a longer answer that are sent at a time */
+#define TURN_MS	   5000		/* after which no more hosts are asked */
+#define LINE_DEPTH 0		/* of objects and arrays in an event */
 
 /* Where an event is in the order of all. */
 struct moment {
@@ -56,7 +57,7 @@ struct fleet_events {
 	struct moment after;
 	/* The present turn: */
 	struct line *lines;
-	size_t n, bytes;
+	size_t n, room, bytes;
 	bool more;    /* events that were left out follow */
 	bool bounded; /* events behind `bound` are not known of all hosts */
 	struct moment bound;
@@ -135,6 +136,7 @@ static void drop_all(struct fleet_events *w)
 		drop_last(w);
 	free(w->lines);
 	w->lines = NULL;
+	w->room = 0;
 	w->more = w->bounded = false;
 }
 
@@ -164,7 +166,7 @@ static void add_line(struct fleet_events *w, struct part *p, const char *text, s
 	struct audit_line head;
 	const bool back = w->newest_first;
 
-	if (p->bad || p->n == wanted(w) || p->bytes + len > PART_SIZE) {
+	if (p->bad || p->n == wanted(w) || p->bytes + len > EVENTS_PART_SIZE) {
 		p->more = true;
 		return;
 	}
@@ -181,8 +183,7 @@ static void add_line(struct fleet_events *w, struct part *p, const char *text, s
 	p->last = (struct moment){at_ms, p->last.host, head.n};
 	p->n++;
 	p->bytes += len;
-	w->lines = realloc(w->lines, (w->n + 1) * sizeof(*w->lines));
-	if (!w->lines)
+	if (array_grow(&w->lines, &w->room, w->n + 1, sizeof(*w->lines)) < 0)
 		abort();
 	char *copy = must_alloc(len + 1);
 	memcpy(copy, text, len);

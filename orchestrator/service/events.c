@@ -166,10 +166,7 @@ bool service_events_later(struct service *c, int64_t at_ms, uint64_t *n, struct 
 {
 	struct err e;
 
-	if (store_events_later(c->store, at_ms, n, &e) == 0)
-		return true;
-	failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
-	return false;
+	return store_events_later(c->store, at_ms, n, &e) == 0 || failure_catalogue(f, &e);
 }
 
 void service_events_end(struct service *c)
