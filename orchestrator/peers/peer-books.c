@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "base/num.h"
 #include "orchestrator/fleet/member.h"
 #include "orchestrator/peers/peer-slots.h"
@@ -22,12 +23,9 @@ static struct tenant_books *books_of(struct peer_slots *s, const char *tenant)
 {
 	struct list *bucket = &s->book_buckets[bucket_number(tenant) % BOOK_BUCKETS];
 
-	list_each (pos, bucket) {
-		struct tenant_books *b = container_of(pos, struct tenant_books, bucket);
-
+	list_each_of (b, struct tenant_books, bucket, bucket)
 		if (strcmp(b->tenant, tenant) == 0)
 			return b;
-	}
 	struct tenant_books *b = must_alloc(sizeof(*b));
 	strcpy(b->tenant, tenant);
 	list_add_tail(&s->books, &b->link);

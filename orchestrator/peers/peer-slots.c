@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/num.h"
 #include "orchestrator/fleet/load.h"
 #include "orchestrator/fleet/member.h"
@@ -542,12 +543,9 @@ static void on_tick(void *arg)
 	struct peer_slots *s = arg;
 
 	peer_slots_refresh(s);
-	list_each (pos, &s->service->tenants) {
-		struct tenant *t = container_of(pos, struct tenant, link);
-
+	list_each_of (t, struct tenant, link, &s->service->tenants)
 		if (uses_any(t))
 			get(s, t);
-	}
 	s->idle_asks = IDLE_ASKS + list_count(&s->allowances) / IDLE_ASKS_EACH;
 	list_each_safe (pos, &s->allowances)
 		look_at(container_of(pos, struct allowance, link));
@@ -564,18 +562,16 @@ static int by_tenant(const void *a, const void *b)
 	return strcmp((*one)->tenant->name, (*other)->tenant->name);
 }
 
-/* Returns the allowances whose keeper asks, behind the tenant that it names, by their tenants. */
+/* Returns the allowances whose keeper asks, of the tenants after the one that it names, in the
+ * order of their names. */
 static const struct allowance **find_reported(const struct peer_slots *s,
 					      const struct exchange *asked, size_t *n)
 {
-	size_t most = 0;
+	const struct allowance **found =
+		must_alloc((list_count(&s->allowances) + 1) * sizeof(*found));
 
-	list_each (pos, &s->allowances)
-		most++;
-	const struct allowance **found = must_alloc((most + 1) * sizeof(*found));
 	*n = 0;
-	list_each (pos, &s->allowances) {
-		const struct allowance *a = container_of(pos, struct allowance, link);
+	list_each_of (a, const struct allowance, link, &s->allowances) {
 		const char *tenant = a->tenant->name;
 
 		if (strcmp(tenant, asked->tenant) > 0 &&

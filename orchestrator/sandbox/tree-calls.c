@@ -110,11 +110,8 @@ static void on_deleted(void *arg, const struct failure *f)
 /* Ends what starts from a checkpoint of the sandbox or of a descendant, and is not listed yet. */
 static void end_starts(const struct sandbox *s)
 {
-	list_each (pos, &s->tree->starts) {
-		struct tree_claim *claim = container_of(pos, struct tree_claim, starts);
-
+	list_each_of (claim, struct tree_claim, starts, &s->tree->starts)
 		claim->deleted |= lineage_has(claim->ancestors, s->id);
-	}
 }
 
 /* Returns the sandboxes that are to end, and their number; the caller frees the array. */
