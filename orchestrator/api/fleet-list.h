@@ -24,7 +24,7 @@ bool fleet_list_misses(const struct fleet_list *l, uint32_t number);
 /* Adds the names of the hosts that are left out to the answer's head. */
 void fleet_list_answer(struct fleet_list *l);
 
-/* Returns the first host from `number` on that is not lost, with its sandboxes. NULL: none. */
+/* Returns the first host from `number` on whose sandboxes do not count as lost. NULL: none. */
 const struct fleet_host *fleet_list_host(const struct fleet_table *t, uint32_t number);
 
 /* --- rounds: all other hosts are asked, some at a time --------------------------------------- */

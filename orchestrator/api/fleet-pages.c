@@ -28,7 +28,7 @@
 #define SILENT_MS  5000	       /* time that a whole list may wait for hosts that don't answer */
 #define PAGE_HOSTS 4	       /* hosts asked at once, until a page has entries of several */
 #define EMPTY_MAX  1000	       /* maximum of parts in a row, from one host, without entries */
-#define EMPTY_MS   3000	       /* maximum of time that is waited for them; less than PAGE_MS */
+#define EMPTY_MS   3000	       /* time to wait for these parts; less than PAGE_MS */
 
 struct fleet_pages {
 	struct fleet_list list;

@@ -114,8 +114,8 @@ enum failure_code {
 struct failure {
 	enum failure_code code;
 	unsigned retry_after; /* seconds; 0: none */
-	/* FAIL_CAP_REACHED in a fleet: units of the limit that are missing on this host, but may be
-	 * free on other hosts; 0: other hosts can't help */
+	/* FAIL_CAP_REACHED or FAIL_QUOTA_REACHED in a fleet: units of the limit that are missing on
+	 * this host, but may be free on other hosts; 0: other hosts can't help */
 	uint32_t lacks;
 	unsigned limit; /* the limit that is reached; enum tenant_limit */
 	char text[ERR_TEXT_MAX];

@@ -13,7 +13,7 @@
  * Returns 0, or -errno with *e filled as a start would fail. Changes nothing on the host, but this
  * process, if it is root, becomes the account of the service for good, so that it reads what the
  * service can read. Another account may not be able to read as much: *unread is the number of
- * things that are not known therefore, and notify(arg, sentence) names each.
+ * checks that were left out for that reason, and notify(arg, sentence) names each.
  */
 int check_start(const struct config *config, unsigned *unread,
 		void (*notify)(void *arg, const char *sentence), void *arg, struct err *e);

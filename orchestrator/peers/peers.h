@@ -45,7 +45,8 @@ struct peers_part {
  * when the client's query can't be passed on, or when too many hosts are asked. */
 bool peers_ask(struct peers *p, struct request *r, const struct fleet_host *host,
 	       const struct text *path, size_t limit, void (*fn)(struct request *r));
-/* Does the same for what r itself asks for, with its body, which the host may do twice. */
+/* Does the same with r's own path and body, and a time limit: the host performs the request, too.
+ * It must be one that may be performed twice. */
 bool peers_ask_same(struct peers *p, struct request *r, const struct fleet_host *host,
 		    uint32_t limit_ms, void (*fn)(struct request *r));
 bool peers_is_asked(const struct request *r, uint32_t number);

@@ -78,8 +78,8 @@ static inline bool space_is_checkpoint(const struct space *p)
 }
 
 struct space *space_add(struct service *c, const struct store_space *row);
-/* Returns a new Space's row with what it takes from the sandbox, valid as long as the sandbox. Each
- * start from the Space sets anew what else there is in the configuration. */
+/* Returns a new Space's row with what it takes from the sandbox, valid as long as the sandbox. It
+ * takes no `persistent` and no `checkpoint_calls`: each start from the Space sets them anew. */
 struct store_space space_row_new(const struct sandbox *s, const char *id);
 /* Returns the Space's row in the catalogue, valid as long as the Space. */
 struct store_space space_row(const struct space *p);
