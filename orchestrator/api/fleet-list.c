@@ -133,38 +133,45 @@ static const struct fleet_host *next_host(struct fleet_list *l, struct fleet_rou
 	return NULL;
 }
 
-/* Returns whether an answer is missing at this place: takes the one that is there, and asks the
- * next host. */
-static bool is_waiting(struct fleet_list *l, struct fleet_round *round, int i)
+/* Takes the answer at this place, if one was asked for. Returns false while it is missing. */
+static bool take_answer(struct fleet_list *l, struct fleet_round *round, int i)
 {
-	struct request *r = l->r;
 	const uint32_t number = round->asked[i].number;
 	const struct peers_part *part;
 
-	if (round->asked[i].used) {
-		if (!peers_part(r, number, &part))
-			return true;
-		if (!part || !round->take(r, number, part))
-			leave_out(l, number);
-		peers_forget(r, number);
-	}
-	round->asked[i].used = false;
-	const struct fleet_host *host = next_host(l, round);
-	if (!host)
+	if (!round->asked[i].used)
+		return true;
+	if (!peers_part(l->r, number, &part))
 		return false;
+	if (!part || !round->take(l->r, number, part))
+		leave_out(l, number);
+	peers_forget(l->r, number);
+	round->asked[i].used = false;
+	return true;
+}
+
+/* Asks the next host at this place, which is free. */
+static void ask_next(struct fleet_list *l, struct fleet_round *round, int i)
+{
+	const struct fleet_host *host = next_host(l, round);
+
+	if (!host)
+		return;
 	round->asked[i].number = host->number;
-	round->asked[i].used = round->ask(r, host);
+	round->asked[i].used = round->ask(l->r, host);
 	if (!round->asked[i].used)
 		leave_out(l, host->number);
-	return round->asked[i].used;
 }
 
 void fleet_round_go_on(struct fleet_list *l, struct fleet_round *round)
 {
-	unsigned waiting = 0;
+	bool waiting = false;
 
-	for (int i = 0; i < PEERS_PARTS && !l->r->ended; i++)
-		waiting += is_waiting(l, round, i);
+	for (int i = 0; i < PEERS_PARTS && !l->r->ended; i++) {
+		if (take_answer(l, round, i))
+			ask_next(l, round, i);
+		waiting |= round->asked[i].used;
+	}
 	if (!waiting && !l->r->ended)
 		round->over(l->r);
 }
