@@ -211,17 +211,35 @@ void exec_happened(struct sandbox *s, const struct history_entry *entry)
 	exec_keep(s);
 }
 
-void exec_kept(struct sandbox *s, const char *checkpoint, const char *name)
+/* Notes the checkpoint in the entry `n`, if that has none. Returns whether it did. */
+static bool note_kept(struct sandbox *s, const char *checkpoint, uint32_t n)
+{
+	struct history_log *h = &exec_of(s)->history;
+	const struct history_entry *e = history_keep(h, n, checkpoint);
+
+	if (!e)
+		return false;
+	if (n != history_last(h)) { /* a journal replaces only its last entry */
+		exec_keep_all(s, REPLAY_BYTES_MAX);
+		return true;
+	}
+	journal_history(exec_of(s)->journal, e);
+	exec_keep(s);
+	return true;
+}
+
+void exec_kept(struct sandbox *s, const char *checkpoint, const char *name, uint32_t after)
 {
 	struct history_entry e = {.kind = HISTORY_CHECKPOINT, .at_ms = realtime_ms()};
-	const struct history_entry *last =
-		name ? NULL : history_keep(&exec_of(s)->history, checkpoint);
+	const uint32_t n = history_same(&exec_of(s)->history, after);
+	const bool is_present = n == history_last(&exec_of(s)->history);
 
-	if (last) {
-		journal_history(exec_of(s)->journal, last);
-		exec_keep(s);
+	if (!is_present) { /* a new entry would seem to undo what came after that state */
+		note_kept(s, checkpoint, n);
 		return;
 	}
+	if (!name && note_kept(s, checkpoint, n))
+		return;
 	snprintf(e.checkpoint, sizeof(e.checkpoint), "%s", checkpoint);
 	if (name)
 		history_text(e.text, name, strlen(name));

@@ -87,14 +87,19 @@ bool history_read(struct history_log *h, const struct history_entry *entry)
 	return true;
 }
 
-const struct history_entry *history_keep(struct history_log *h, const char *checkpoint)
+const struct history_entry *history_keep(struct history_log *h, uint32_t n, const char *checkpoint)
 {
-	struct history_entry *e = h->count ? &h->entries[h->count - 1] : NULL;
+	for (uint32_t i = h->count; i--;) {
+		struct history_entry *e = &h->entries[i];
 
-	if (!e || e->checkpoint[0])
-		return NULL;
-	snprintf(e->checkpoint, sizeof(e->checkpoint), "%s", checkpoint);
-	return e;
+		if (e->n != n)
+			continue;
+		if (e->checkpoint[0])
+			return NULL;
+		snprintf(e->checkpoint, sizeof(e->checkpoint), "%s", checkpoint);
+		return e;
+	}
+	return NULL;
 }
 
 /* --- states --------------------------------------------------------------------------------- */
@@ -108,6 +113,14 @@ static uint32_t with_state(const struct history_log *h, uint32_t i)
 		h->entries[i + 1].kind == HISTORY_CHECKPOINT))
 		i++;
 	return h->entries[i].n;
+}
+
+uint32_t history_same(const struct history_log *h, uint32_t n)
+{
+	for (uint32_t i = h->count; i--;)
+		if (h->entries[i].n == n)
+			return with_state(h, i);
+	return 0;
 }
 
 uint32_t history_find(const struct history_log *h, const char *checkpoint)

@@ -70,13 +70,15 @@ const struct history_entry *history_add(struct history_log *h, const struct hist
 /* Appends a copy of an entry that is numbered already. Replaces the last entry if that has the same
  * number. Returns false for an entry that the history can't have. */
 bool history_read(struct history_log *h, const struct history_entry *entry);
-/* Notes a checkpoint of the present state in the last entry. Returns the entry; NULL if there is
- * none or it has a checkpoint already. */
-const struct history_entry *history_keep(struct history_log *h, const char *checkpoint);
+/* Notes a checkpoint in the entry `n`, whose state it has. Returns the entry; NULL if there is none
+ * or it has a checkpoint already. */
+const struct history_entry *history_keep(struct history_log *h, uint32_t n, const char *checkpoint);
 
 /* Return the number of the first or last entry; 0 without any. */
 uint32_t history_first(const struct history_log *h);
 uint32_t history_last(const struct history_log *h);
+/* Returns the number of the last entry with the state of the entry `n`; 0 if that is unknown. */
+uint32_t history_same(const struct history_log *h, uint32_t n);
 /* Returns the number of the last entry with the checkpoint's state; 0 if none is known. */
 uint32_t history_find(const struct history_log *h, const char *checkpoint);
 /* Adds what the winner of a merge has done, after the entry at whose state the winner began. `id`:

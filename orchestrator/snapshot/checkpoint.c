@@ -150,7 +150,7 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 	}
 	snapshots_of_service(c)->n_taken++;
 	checkpoint_ref_set(&of->checkpoint, k);
-	exec_kept(s, p->id, spec->kind == CHECKPOINT_ASKED ? k->name : NULL);
+	exec_kept(s, p->id, spec->kind == CHECKPOINT_ASKED ? k->name : NULL, taken->history_n);
 	log_info("sandbox %s: checkpoint %s taken, its VM was paused for %llu us", s->id, p->id,
 		 (unsigned long long)k->image->pause_ns / 1000);
 	list_add_tail(&snapshots_of_service(c)->unwritten, &k->unwritten);

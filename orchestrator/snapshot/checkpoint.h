@@ -23,6 +23,7 @@ struct checkpoint_taken {
 	uint64_t bytes; /* that it will take on disk */
 	struct exec_point *call;
 	uint64_t seq, call_seq;
+	uint32_t history_n; /* number of the sandbox's last entry */
 	bool guest_busy;
 };
 /* Adds a checkpoint of the sandbox to the catalogue, with the answer to the request for it (NULL:

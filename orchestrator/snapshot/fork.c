@@ -317,6 +317,7 @@ static void keep(struct fork *fork)
 					 .call = &fork->point,
 					 .seq = fork->seq,
 					 .call_seq = fork->state_seq,
+					 .history_n = fork->history_n,
 					 .guest_busy = fork->guest_busy};
 	struct failure f;
 

@@ -169,6 +169,29 @@ static void winner_with_dropped_entries_joins(void **state)
 	history_fini(&winner);
 }
 
+static void checkpoint_is_noted_at_the_state_that_it_has(void **state)
+{
+	struct history_log h = {0};
+
+	assert_int_equal(history_same(&h, 0), 0);
+	assert_null(history_keep(&h, 0, "ckp_0"));
+	add(&h, HISTORY_CREATED, 0);
+	add(&h, HISTORY_CALL, 0);
+	add(&h, HISTORY_FORK, 0); /* the state of the call */
+	add(&h, HISTORY_CALL, 0);
+	assert_int_equal(history_same(&h, 2), 3);
+	assert_int_equal(history_same(&h, 4), 4);
+	assert_int_equal(history_same(&h, 5), 0);
+	assert_ptr_equal(history_keep(&h, 3, "ckp_1"), &h.entries[2]);
+	assert_null(history_keep(&h, 3, "ckp_2"));
+	assert_null(history_keep(&h, 5, "ckp_2"));
+	assert_int_equal(history_find(&h, "ckp_1"), 3);
+	history_add(&h, &(struct history_entry){.kind = HISTORY_ROLLBACK},
+		    history_find(&h, "ckp_1"));
+	expect(&h, "1 2 3 -4 5");
+	history_fini(&h);
+}
+
 static void invalid_entries_are_not_read(void **state)
 {
 	const struct history_entry bad[] = {{.n = 4},
@@ -198,6 +221,7 @@ int main(void)
 		cmocka_unit_test(winner_that_was_rolled_back_continues_at_that_state),
 		cmocka_unit_test(line_of_checkpoints_is_preferred_to_the_time),
 		cmocka_unit_test(winner_with_dropped_entries_joins),
+		cmocka_unit_test(checkpoint_is_noted_at_the_state_that_it_has),
 		cmocka_unit_test(invalid_entries_are_not_read),
 	};
 

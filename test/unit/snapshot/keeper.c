@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Checkpoints and freezes on a host of a fleet that has no allowance left: they wait for the
  * tenant's keeper, which the tests play. */
+#include "orchestrator/exec/history.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/state.h"
 #include "orchestrator/store/keys.h"
 #include "test/unit/service/world.h"
+
+#define HISTORY_TEXT 64
 
 static struct tenant_wait *asked; /* the last one; NULL: none since forget() */
 static unsigned questions;
@@ -108,6 +111,11 @@ static void on_taken(void *arg, const struct checkpoint_view *view, const struct
 		t->failure = *f;
 }
 
+static void on_rolled_back(void *arg, const char *to, const char *kept, const struct failure *f)
+{
+	world_on_done(arg, f);
+}
+
 static void take_start(struct world *w, struct taken *t)
 {
 	*t = (struct taken){0};
@@ -202,6 +210,67 @@ static void test_snapshot_waits_for_space(void **state)
 	tenant->spaces_bytes -= SPACES_UNIT - 1;
 }
 
+/* Each entry of the history as a letter: a call, a checkpoint, another one; with a + after it if it
+ * has a checkpoint, a minus before it if it is undone. */
+static bool add_entry(void *text, const struct history_view *view)
+{
+	const uint8_t kind = view->entry->kind;
+	size_t len = strlen(text);
+
+	snprintf((char *)text + len, HISTORY_TEXT - len, "%s%c%s", view->undone ? "-" : "",
+		 kind == HISTORY_CALL	      ? 'c'
+		 : kind == HISTORY_CHECKPOINT ? 'k'
+					      : 'x',
+		 view->checkpoint ? "+" : "");
+	return true;
+}
+
+static void expect_entries(struct world *w, const char *entries)
+{
+	char text[HISTORY_TEXT] = "";
+	struct failure f;
+
+	assert_true(service_history(w->service, TENANT, box.view.id, 0, add_entry, text, &f));
+	assert_string_equal(text, entries);
+}
+
+static void run_one(struct world *w)
+{
+	struct run r;
+
+	world_exec(w, &r, box.view.id, "out x");
+}
+
+/* The second call ends while the checkpoint of the state after the first one waits. */
+static void test_checkpoint_that_waits_belongs_to_the_earlier_call(void **state)
+{
+	struct world *w = *state;
+	struct taken late, last;
+
+	run_one(w);
+	allow(9, 1);
+	tenant->spaces_bytes += SPACES_UNIT - 1;
+	take_start(w, &late);
+	until_asked(w, TENANT_SPACES, 1);
+	run_one(w);
+	expect_entries(w, "xcc");
+	allow(9, 9);
+	answer(w, NULL);
+	world_until_true(w, &late.done);
+	assert_true(late.ok);
+	expect_entries(w, "xc+c");
+	take_start(w, &last);
+	world_until_true(w, &last.done);
+	tenant->spaces_bytes -= SPACES_UNIT - 1;
+	assert_true(last.ok);
+	expect_entries(w, "xc+ck+");
+	struct done d = {0};
+	service_rollback(w->service, TENANT, box.view.id, late.id, NULL, on_rolled_back, &d);
+	world_until_true(w, &d.done);
+	assert_false(d.failed);
+	expect_entries(w, "xc+-c-k+x");
+}
+
 static void test_refused_snapshot_leaves_nothing(void **state)
 {
 	struct taken first, second;
@@ -286,13 +355,6 @@ static bool has_replaced(void *id)
 static bool has_failed(void *s)
 {
 	return snapshots_of(s)->each_call_fails;
-}
-
-static void run_one(struct world *w)
-{
-	struct run r;
-
-	world_exec(w, &r, box.view.id, "out x");
 }
 
 static void test_each_call_asks_and_then_replaces_the_oldest(void **state)
@@ -515,6 +577,7 @@ int main(void)
 		KEEPER_TEST(test_keeper_is_not_asked_without_end),
 		KEEPER_TEST(test_no_keeper_is_asked_beyond_the_whole_limit),
 		KEEPER_TEST(test_snapshot_waits_for_space),
+		KEEPER_TEST(test_checkpoint_that_waits_belongs_to_the_earlier_call),
 		KEEPER_TEST(test_refused_snapshot_leaves_nothing),
 		KEEPER_TEST(test_sandbox_that_ends_ends_the_wait),
 		KEEPER_TEST(test_each_call_asks_and_then_replaces_the_oldest),
