@@ -166,11 +166,12 @@ static void add_line(struct fleet_events *w, struct part *p, const char *text, s
 	struct audit_line head;
 	const bool back = w->newest_first;
 
+	p->bad |= len >= AUDIT_LINE_MAX; /* no part is too small for the first line */
 	if (p->bad || p->n == wanted(w) || p->bytes + len > EVENTS_PART_SIZE) {
 		p->more = true;
 		return;
 	}
-	if (len >= AUDIT_LINE_MAX || !audit_line_parse(&head, text, len) || !head.n ||
+	if (!audit_line_parse(&head, text, len) || !head.n ||
 	    (p->last.n && (back ? head.n >= p->last.n : head.n <= p->last.n))) {
 		p->bad = true;
 		return;
@@ -239,7 +240,7 @@ static bool take(struct request *r, uint32_t number, const struct peers_part *pa
 	struct part p = part_of(w, number);
 	const char *at = part->len ? part->body : "", *end = at + part->len;
 	const size_t before = w->n;
-	bool more;
+	bool more = false;
 
 	while (at < end && !p.bad) {
 		const char *newline = memchr(at, '\n', (size_t)(end - at));
@@ -249,14 +250,15 @@ static bool take(struct request *r, uint32_t number, const struct peers_part *pa
 		add_line(w, &p, at, len);
 		at += len + 1;
 	}
-	if (!p.bad && read_next(part, &more) && (p.n || !more)) {
-		p.more |= more;
-		end_part(w, &p);
-		return true;
+	p.bad |= !read_next(part, &more);
+	if (p.bad || (more && !p.n)) {
+		while (w->n > before)
+			drop_last(w);
+		return false;
 	}
-	while (w->n > before)
-		drop_last(w);
-	return false;
+	p.more |= more;
+	end_part(w, &p);
+	return true;
 }
 
 /* --- the answer ----------------------------------------------------------------------------- */
@@ -286,6 +288,20 @@ static void end(struct request *r, bool more)
 		answer_place(r);
 	fleet_list_answer(&events_of(r)->list);
 	answer(r, 200, "application/x-ndjson");
+}
+
+/* Ends an answer that could go on, and has nothing to go on with. */
+static void end_broken(struct request *r)
+{
+	struct failure f;
+
+	if (r->started || r->out.len) {
+		stream_end(r, true);
+		return;
+	}
+	failure_set(&f, FAIL_CATALOGUE, 0,
+		    "the audit log has an event that can't be read, before all that can");
+	answer_failure(r, &f);
 }
 
 static void send_chunk(struct request *r)
@@ -333,9 +349,11 @@ static void end_turn(struct request *r)
 
 	request_leave_call(r);
 	add_known(r);
-	const bool more = w->more && w->n;
+	const bool more = w->more, any = w->n;
 	drop_all(w);
-	if (!more || !w->left || w->is_page)
+	if (more && !any)
+		end_broken(r);
+	else if (!more || !w->left || w->is_page)
 		end(r, more);
 	else if (r->out.len >= CHUNK_SIZE)
 		send_chunk(r);

@@ -255,6 +255,11 @@ LIES = [
     says((line(2, 5) + "\n" + line(1, 5) + "\n").encode(), ramet_next_cursor=END),
     says((line(1, 5)[:-1] + ',"x":nan}\n').encode(), ramet_next_cursor=END),
     says((line(1, 5, "x" * 5000) + "\n").encode(), ramet_next_cursor=END),
+    says((line(1, 5, "x" * 200_000) + "\n").encode(), ramet_next_cursor=END),
+    says(b"[" + b"1," * 110_000 + b"1]\n", ramet_next_cursor=END),
+    says(b'"' + b"x" * 200_000 + b'"\n', ramet_next_cursor=END),
+    says(b"1" * 200_000 + b"\n", ramet_next_cursor=MORE),
+    says((line(1, 5) + "\n" + line(2, 5, "x" * 200_000) + "\n").encode(), ramet_next_cursor=END),
     says(b"", ramet_next_cursor=cursor("v", b"\xff" * 16)),
 ]
 
