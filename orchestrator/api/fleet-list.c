@@ -150,17 +150,17 @@ static bool take_answer(struct fleet_list *l, struct fleet_round *round, int i)
 	return true;
 }
 
-/* Asks the next host at this place, which is free. */
+/* Asks the next host at this place, which is free. Leaves out those that can't be asked. */
 static void ask_next(struct fleet_list *l, struct fleet_round *round, int i)
 {
-	const struct fleet_host *host = next_host(l, round);
+	const struct fleet_host *host;
 
-	if (!host)
-		return;
-	round->asked[i].number = host->number;
-	round->asked[i].used = round->ask(l->r, host);
-	if (!round->asked[i].used)
-		leave_out(l, host->number);
+	while (!round->asked[i].used && (host = next_host(l, round))) {
+		round->asked[i].number = host->number;
+		round->asked[i].used = round->ask(l->r, host);
+		if (!round->asked[i].used)
+			leave_out(l, host->number);
+	}
 }
 
 void fleet_round_go_on(struct fleet_list *l, struct fleet_round *round)
