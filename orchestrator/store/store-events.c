@@ -26,14 +26,16 @@ const struct store_sql store_event_sql[] = {
 		     "(SELECT tenant FROM event_counts ORDER BY events DESC, tenant DESC LIMIT 1) "
 		     "ORDER BY n LIMIT 1) AND n < ?1 AND "
 		     "(SELECT events FROM event_total) > ?2"},
-	/* Also keeps the last event. */
+	/* Also keeps the last event. Goes by each event's own time (2440587.5: the Julian day of
+	 * 1970): a clock that was far ahead for a moment does not keep all later events. */
 	{EVENT_PURGE, "DELETE FROM events WHERE n IN (SELECT n FROM events ORDER BY n LIMIT ?2) "
-		      "AND at_ms < ?1 AND n < (SELECT max(n) FROM events)"},
+		      "AND round((julianday(substr(line, instr(line, '\"time\":\"') + 8, 24)) - "
+		      "2440587.5) * 86400000) < ?1 AND n < (SELECT max(n) FROM events)"},
 	{EVENT_LIST, LIST "ORDER BY n LIMIT ?3"},
 	{EVENT_LIST_BACK, LIST "ORDER BY n DESC LIMIT ?3"},
 	{EVENT_LIST_TENANT, LIST OF_TENANT "ORDER BY n LIMIT ?3"},
 	{EVENT_LIST_TENANT_BACK, LIST OF_TENANT "ORDER BY n DESC LIMIT ?3"},
-	{EVENT_LAST, "SELECT max(n) FROM events"},
+	{EVENT_LAST, "SELECT n, at_ms FROM events ORDER BY n DESC LIMIT 1"},
 	{EVENT_FROM, "SELECT n, at_ms FROM events WHERE n >= ?1 ORDER BY n LIMIT 1"},
 	{WEBHOOKS_SET, "INSERT OR REPLACE INTO webhooks (only, done) VALUES (1, ?1)"},
 	{WEBHOOKS_DONE, "SELECT done FROM webhooks"},
@@ -44,6 +46,8 @@ void store_event(struct store *s, const struct audit_event *event)
 {
 	struct events *all = &s->events;
 	char line[AUDIT_LINE_MAX];
+	const int64_t last_ms =
+		all->n_waiting ? all->waiting[all->n_waiting - 1].at_ms : all->last_ms;
 
 	all->waiting = realloc(all->waiting, (all->n_waiting + 1) * sizeof(*all->waiting));
 	if (!all->waiting)
@@ -51,7 +55,7 @@ void store_event(struct store *s, const struct audit_event *event)
 	size_t len = audit_line_new(line, all->last + all->n_waiting + 1, event);
 	line[len - 1] = '\0'; /* the newline */
 	all->waiting[all->n_waiting++] = (struct waiting_event){
-		.at_ms = event->at_ms,
+		.at_ms = event->at_ms > last_ms ? event->at_ms : last_ms,
 		.tenant = must_copy(event->tenant ? event->tenant : ""),
 		.line = must_copy(line),
 	};
@@ -94,6 +98,8 @@ void store_events_end(struct store *s, bool committed)
 	struct events *all = &s->events;
 	size_t n = all->n_waiting;
 
+	if (committed && n)
+		all->last_ms = all->waiting[n - 1].at_ms;
 	for (size_t i = 0; i < n; i++) {
 		free(all->waiting[i].tenant);
 		free(all->waiting[i].line);
@@ -129,12 +135,10 @@ int store_events(struct store *s, const struct store_events_range *range, unsign
 	return ret < 0 ? ret : 0;
 }
 
-/* Reads the first event from `n` on. Returns 1, 0 if there is none, or -errno. */
-static int read_from(struct store *s, uint64_t from, uint64_t *n, int64_t *at_ms, struct err *e)
+/* Reads number and time of the event that the statement finds. Returns 1, 0 if there is none, or
+ * -errno. */
+static int read_event(struct store *s, sqlite3_stmt *st, uint64_t *n, int64_t *at_ms, struct err *e)
 {
-	sqlite3_stmt *st = s->statements[EVENT_FROM];
-
-	store_bind(st, NUMBER(from));
 	int ret = store_next(s, st, e);
 	if (ret > 0) {
 		*n = (uint64_t)sqlite3_column_int64(st, 0);
@@ -142,6 +146,15 @@ static int read_from(struct store *s, uint64_t from, uint64_t *n, int64_t *at_ms
 	}
 	store_reset(st);
 	return ret;
+}
+
+/* Reads the first event from `n` on, like read_event. */
+static int read_from(struct store *s, uint64_t from, uint64_t *n, int64_t *at_ms, struct err *e)
+{
+	sqlite3_stmt *st = s->statements[EVENT_FROM];
+
+	store_bind(st, NUMBER(from));
+	return read_event(s, st, n, at_ms, e);
 }
 
 int store_events_later(struct store *s, int64_t at_ms, uint64_t *n, struct err *e)
@@ -219,6 +232,6 @@ int store_events_open(struct store *s, struct err *e)
 	struct events *all = &s->events;
 
 	all->most = INT64_MAX;
-	int ret = read_number(s, s->statements[EVENT_LAST], &all->last, e);
+	int ret = read_event(s, s->statements[EVENT_LAST], &all->last, &all->last_ms, e);
 	return ret < 0 ? ret : 0;
 }

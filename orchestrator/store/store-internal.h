@@ -67,11 +67,12 @@ enum statement {
 
 struct events {
 	struct waiting_event {
-		int64_t at_ms;
+		int64_t at_ms; /* not before that of the event before it */
 		char *tenant, *line;
 	} * waiting; /* for the next change */
 	size_t n_waiting;
-	uint64_t last;	/* number of the last event; 0: none */
+	uint64_t last; /* number of the last event; 0: none */
+	int64_t last_ms;
 	uint64_t added; /* since the store was opened */
 	uint64_t most;	/* that are kept */
 	void (*fn)(void *arg);

@@ -890,6 +890,66 @@ static void events_are_found_by_their_time(void **state)
 	store_close(s);
 }
 
+static void add_event_at(struct store *s, int64_t at_ms)
+{
+	const struct audit_event new = {.name = "sandbox.died", .at_ms = at_ms, .tenant = "t"};
+	struct err e;
+
+	store_event(s, &new);
+	assert_int_equal(store_sandbox_seq(s, "sbx_1", 7, &e), 0);
+}
+
+static bool note_time(void *arg, uint64_t n, const char *line, size_t len)
+{
+	struct audit_line head;
+
+	assert_true(audit_line_parse(&head, line, len));
+	sprintf((char *)arg + strlen(arg), "%d ", (int)head.at_ms);
+	return true;
+}
+
+/* An event counts as not before the one before it, and keeps its own time. */
+static void events_are_found_after_the_clock_was_set_back(void **state)
+{
+	static const int64_t times[] = {1000, 2000, 3000, 500, 600, 700, 800, 3500};
+	const struct store_events_range all = {0};
+	struct store *s = open_store(*state);
+	char text[100] = "";
+	struct err e;
+
+	for (size_t i = 0; i < sizeof(times) / sizeof(*times); i++)
+		add_event_at(s, times[i]);
+	assert_int_equal(later(s, 550), 1);
+	assert_int_equal(later(s, 1000), 2);
+	assert_int_equal(later(s, 2999), 3);
+	assert_int_equal(later(s, 3000), 8);
+	store_close(s);
+	s = open_store(*state);
+	add_event_at(s, 900);
+	assert_int_equal(later(s, 3499), 8);
+	assert_int_equal(later(s, 3500), 10);
+	assert_int_equal(store_events(s, &all, 100, note_time, text, &e), 0);
+	assert_string_equal(text, "1000 2000 3000 500 600 700 800 3500 900 ");
+	assert_int_equal(store_events_purge(s, 600, 100, &e), 1);
+	assert_int_equal(store_events_purge(s, 601, 100, &e), 1);
+	assert_int_equal(store_events_purge(s, 2000, 100, &e), 3); /* not the last event */
+	store_close(s);
+}
+
+/* The time of an event whose change was undone counts for no other. */
+static void undone_event_leaves_no_time(void **state)
+{
+	struct store *s = open_store(*state);
+	struct err e;
+
+	store_event(s, &(struct audit_event){.name = "sandbox.died", .at_ms = 5000, .tenant = "t"});
+	assert_int_equal(store_begin(s, &e), 0);
+	assert_int_equal(store_end(s, -EIO, &e), -EIO);
+	add_event_at(s, 1000);
+	assert_int_equal(later(s, 1000), 2);
+	store_close(s);
+}
+
 static bool note_number(void *arg, uint64_t n, const char *line, size_t len)
 {
 	sprintf((char *)arg + strlen(arg), "%d ", (int)n);
@@ -1244,6 +1304,8 @@ int main(void)
 		TEST(foreign_database_is_refused),
 		TEST(event_shares_the_fate_of_its_change),
 		TEST(events_are_found_by_their_time),
+		TEST(events_are_found_after_the_clock_was_set_back),
+		TEST(undone_event_leaves_no_time),
 		TEST(oldest_events_are_removed),
 		TEST(tenant_with_most_events_loses_its_oldest),
 		TEST(last_event_is_not_removed),
