@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -336,12 +337,37 @@ int store_fold(const char *path, const char *live, struct err *e)
 
 /* --- look ----------------------------------------------------------------------------------- */
 
+/* Returns whether the catalogue has a log, or may have one. */
+static bool has_log(const char *path)
+{
+	char log[PATH_MAX + sizeof("-wal")];
+
+	snprintf(log, sizeof(log), "%s-wal", path);
+	return access(log, F_OK) == 0 || errno != ENOENT;
+}
+
+/* Returns the URI of a database that SQLite opens as it is. The caller frees it. */
+static char *immutable_uri(const char *path)
+{
+	char *uri = must_alloc(strlen("file://?immutable=1") + 3 * strlen(path) + 1);
+	char *end = stpcpy(uri, *path == '/' ? "file://" : "file:");
+
+	for (; *path; path++)
+		end += sprintf(end, strchr("%?#", *path) ? "%%%02X" : "%c", *path);
+	strcpy(end, "?immutable=1");
+	return uri;
+}
+
 /* Opens the catalogue, which another process may have open: takes no lock, and writes nothing, also
- * not when it is closed. Like in store_open_db, the index of the log is in memory. */
+ * not when it is closed. Like in store_open_db, the index of the log is in memory. A log that is
+ * missing, SQLite would make even so. */
 static int open_to_look(sqlite3 **db, const char *path, struct err *e)
 {
-	int rc = sqlite3_open_v2(path, db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, "unix-none");
+	char *uri = has_log(path) ? NULL : immutable_uri(path);
+	const int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | (uri ? SQLITE_OPEN_URI : 0);
+	int rc = sqlite3_open_v2(uri ? uri : path, db, flags, "unix-none");
 
+	free(uri);
 	if (rc != SQLITE_OK)
 		return store_db_error(*db, rc, e);
 	sqlite3_db_config(*db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);

@@ -125,6 +125,15 @@ class Check(unittest.TestCase):
             else:
                 self.assert_refused("there is no key")
 
+    def test_log_of_the_catalogue_is_not_made(self) -> None:
+        self.open_to_others()
+        self.settings["state_dir"] = self.home / "of 100%41?#"
+        self.make_key()
+        (self.settings["state_dir"] / "catalogue.db-wal").unlink()  # a backup has none
+        before = sorted(self.home.rglob("*"))
+        self.assert_valid()  # sees the key
+        self.assertEqual(sorted(self.home.rglob("*")), before)
+
     def test_catalogue_that_cannot_be_used(self) -> None:
         self.make_key()
         self.assert_valid()
