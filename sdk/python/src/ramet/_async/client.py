@@ -187,6 +187,9 @@ class AsyncClient:
     ) -> AsyncGenerator[AuditEvent, None]:
         """Yields the events of the tenant's sandboxes and keys; with an operator's key, those of all.
 
+        In a fleet, without `since` and `follow`: the events of all hosts, in the order of time. With
+        them: those of the host that is asked.
+
         Args:
             since: Only events with a higher `n`. None: all that the service keeps, or with `follow`
                 only new ones.
