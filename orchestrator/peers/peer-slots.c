@@ -31,6 +31,7 @@
 #define LEASE_MS  (BOOKS_LEASE_MS - 5000) /* clocks of two hosts differ in speed */
 _Static_assert(RENEW_IDLE_MS + RETRY_IDLE_MS + 2 * (ANSWER_MS + TICK_MS) < LEASE_MS,
 	       "an answer may get lost");
+#define AWAY_RETRY_S 5 /* at least, before a request is repeated while the keeper is away */
 /* Attempts for one request: others may be quicker to take what was granted. */
 #define TRIES	     5
 #define HOMES_MAX    FLEET_HOSTS_MAX
@@ -240,7 +241,7 @@ static void refuse(const struct allowance *a, struct tenant_wait *w)
 
 	f.lacks = 0;
 	if (a->away)
-		failure_set(&f, w->lack.code, w->lack.retry_after,
+		failure_set(&f, w->lack.code, max_u32(w->lack.retry_after, AWAY_RETRY_S),
 			    "%.165s; host %s, which divides this limit among the hosts, does not "
 			    "answer, or has not heard of all of them yet",
 			    w->lack.text, peer_slots_keeper(a->slots, a->tenant->name)->name);

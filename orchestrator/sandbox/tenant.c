@@ -209,6 +209,15 @@ bool tenant_has_disk(const struct service *c, const char *tenant, uint64_t gb, s
 	return false;
 }
 
+/* Returns what to do about a lack of checkpoints. Unless this host alone has all that the limit
+ * permits, the keeper may just be away, and then none need be deleted. */
+static const char *advice(const struct tier *tier, bool full)
+{
+	if (!tier->checkpoints)
+		return ": its tier permits none";
+	return full ? ": delete or prune some" : "";
+}
+
 bool tenant_has_checkpoint(const struct tenant *t, struct failure *f)
 {
 	const struct service *c = t->service;
@@ -216,12 +225,12 @@ bool tenant_has_checkpoint(const struct tenant *t, struct failure *f)
 
 	if (!tenant_tier(c, t->name, &tier) || !exceeds(c, t, &tier, TENANT_CHECKPOINTS, 1))
 		return true;
+	const bool full = t->checkpoints >= tier.checkpoints;
 	failure_set(f, FAIL_CAP_REACHED, 0,
-		    "there are %zu checkpoints of this key%s, and its limit is %u%s: %s",
+		    "there are %zu checkpoints of this key%s, and its limit is %u%s%s",
 		    t->checkpoints, c->member ? " on this host" : "", tier.checkpoints,
-		    c->member ? " in the whole fleet" : "",
-		    tier.checkpoints ? "delete or prune some" : "its tier permits none");
-	if (t->checkpoints < tier.checkpoints)
+		    c->member ? " in the whole fleet" : "", advice(&tier, full));
+	if (!full)
 		note_lack(c, TENANT_CHECKPOINTS, 1, f);
 	return false;
 }

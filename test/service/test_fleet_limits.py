@@ -413,7 +413,9 @@ def test_checkpoints_without_a_keeper_are_within_the_overdraft(three: Tenant) ->
     for host in others:
         while (answer := three.take(host, boxes[host])).status_code == 201:
             n += 1
-        assert f"host h{keeper}" in refused(answer, 429, "cap_reached")
+        sentence = refused(answer, 429, "cap_reached")
+        assert f"host h{keeper}" in sentence and "delete" not in sentence
+        assert int(answer.headers["retry-after"]) >= 5
     assert n <= KEPT + 2 * overdraft(3, KEPT)
 
 
