@@ -151,12 +151,13 @@ static void begin(struct sandbox *s)
 }
 
 /* In a fleet, other hosts have all checkpoints that the tenant may have more: replaces the oldest
- * one here. Removes none when that does not help, as while this host has lost its allowance. */
+ * one here. Removes none when that does not help, as while this host has lost its allowance, or may
+ * not be needed, as while the keeper is away. */
 static bool replaces_oldest(struct sandbox *s)
 {
 	struct failure f;
 
-	if (!tenant_checkpoints_fit(s->owner))
+	if (s->owner->keeper_away || !tenant_checkpoints_fit(s->owner))
 		return false;
 	remove_oldest(s);
 	return fork_may_take(s, &f);
