@@ -428,33 +428,50 @@ static void start_writing(struct freeze *fr)
 	step_job_start(fr->service->loop, fr->write, &write_ops, fr);
 }
 
-static void on_more_space(void *arg, const struct failure *refused);
+static void write_if_allowed(struct freeze *fr, const struct failure *refused);
+
+static void on_more_space(void *arg, const struct failure *refused)
+{
+	write_if_allowed(arg, refused);
+}
+
+/* Asks the tenant's keeper, once: the VM is paused meanwhile, and the freeze has a slot. A sandbox
+ * whose lifetime is over has time and would be lost, so for it the keeper is asked again: at each
+ * question, it asks only a few of the hosts that have room to spare. */
+static bool asks_keeper(struct freeze *fr, struct failure *f)
+{
+	if (fr->wait.times && !sandbox_is_over(fr->sandbox))
+		return false;
+	return tenant_wait_for(&fr->wait, fr->owner, f, on_more_space, fr);
+}
+
+/* Returns whether a Space that may be too large is written nevertheless, since it may turn out to
+ * be smaller. If the keeper refused it, only to save a sandbox that can't go on. */
+static bool may_fit(const struct freeze *fr)
+{
+	struct failure f;
+
+	return !fr->wait.times || (sandbox_is_over(fr->sandbox) && has_room(fr, 1, &f));
+}
 
 /* Writes the Space, whose size is at most that of the snapshot: files that checkpoints have are
- * shared. So the limit is checked again once it is written. */
-static void write_if_allowed(struct freeze *fr)
+ * shared. So the limit is checked again once it is written. `refused`: the keeper's answer, or
+ * NULL. */
+static void write_if_allowed(struct freeze *fr, const struct failure *refused)
 {
 	const uint64_t bytes = space_bytes_of(fr->image);
 	struct failure f = {0};
 
-	if (has_room(fr, bytes, &f))
+	if (has_room(fr, bytes, &f)) {
 		set_aside(fr, bytes);
-	else if (tenant_wait_for(&fr->wait, fr->owner, &f, on_more_space, fr))
+	} else if (asks_keeper(fr, &f)) {
 		return;
+	} else if (!may_fit(fr)) {
+		f.lacks = 0;
+		fail_with(fr, refused ? refused : &f);
+		return;
+	}
 	start_writing(fr);
-}
-
-static void on_more_space(void *arg, const struct failure *refused)
-{
-	struct freeze *fr = arg;
-	struct failure f;
-
-	if (!refused)
-		write_if_allowed(fr);
-	else if (has_room(fr, 1, &f))
-		start_writing(fr);
-	else
-		fail_with(fr, refused);
 }
 
 static void on_image(void *arg, int error, const char *text, struct vmproc_image *image)
@@ -468,7 +485,7 @@ static void on_image(void *arg, int error, const char *text, struct vmproc_image
 	}
 	fr->image = image;
 	step(fr, FREEZE_WRITE);
-	write_if_allowed(fr);
+	write_if_allowed(fr, NULL);
 }
 
 /* Saves the state of the running call. As for a fork, nothing is read from the guest until the

@@ -399,6 +399,28 @@ static void test_each_call_removes_none_in_vain(void **state)
 	assert_int_equal(kept(), 1);
 }
 
+/* Its homes may use an overdraft then, and there may be room again once it answers. */
+static void test_each_call_removes_none_while_the_keeper_is_away(void **state)
+{
+	struct world *w = *state;
+	struct failure none = full;
+
+	none.code = FAIL_CAP_REACHED;
+	allow(1, 9);
+	keep_each(w);
+	world_until(w, has_kept, &(struct number){1});
+	const struct listed *first = snapshots_of_tenant(tenant)->checkpoints.all[0];
+	char id[SANDBOX_ID_LEN + 1];
+	memcpy(id, first->place.id, sizeof(id));
+	run_one(w);
+	until_asked(w, TENANT_CHECKPOINTS, 1);
+	tenant->keeper_away = true;
+	answer(w, &none);
+	world_until(w, has_failed, sandbox_living(w->service, TENANT, box.view.id));
+	assert_false(has_replaced(id));
+	assert_int_equal(kept(), 1);
+}
+
 static void test_call_overtakes_a_checkpoint_that_waits(void **state)
 {
 	struct world *w = *state;
@@ -451,6 +473,39 @@ static void test_refused_freeze_lets_the_sandbox_run(void **state)
 	run_one(w);
 }
 
+/* Nothing is written in vain: the failure is the keeper's, not that of the check afterwards. */
+static void test_refused_freeze_ends_although_some_space_is_left(void **state)
+{
+	struct world *w = *state;
+	struct frozen z;
+
+	allow(0, 1);
+	tenant->spaces_bytes += SPACES_UNIT - 1;
+	world_freeze_start(w, &z, box.view.id);
+	until_asked(w, TENANT_SPACES, 1);
+	answer(w, &full);
+	world_until_true(w, &z.done);
+	tenant->spaces_bytes -= SPACES_UNIT - 1;
+	assert_string_equal(z.failure.text, full.text);
+	assert_int_equal(questions, 1);
+	run_one(w);
+}
+
+static void test_paused_sandbox_waits_for_one_answer(void **state)
+{
+	struct world *w = *state;
+	struct frozen z;
+
+	world_freeze_start(w, &z, box.view.id);
+	until_asked(w, TENANT_SPACES, 1);
+	answer(w, NULL); /* but others were quicker */
+	world_until_true(w, &z.done);
+	assert_int_equal(z.failure.code, FAIL_QUOTA_REACHED);
+	assert_int_equal(z.failure.lacks, 0);
+	assert_int_equal(questions, 1);
+	run_one(w);
+}
+
 static void test_space_is_set_aside_while_it_is_written(void **state)
 {
 	struct world *w = *state;
@@ -487,6 +542,11 @@ static bool has_ended(void *arg)
 	return !living(arg);
 }
 
+static bool is_asked_or_ended(void *arg)
+{
+	return asked || has_ended(arg);
+}
+
 static bool is_frozen(struct world *w)
 {
 	world_until(w, has_ended, w);
@@ -514,9 +574,29 @@ static void test_limit_ends_a_sandbox_as_on_one_host(void **state)
 	struct world *w = *state;
 
 	end_lifetime(w);
+	for (;;) {
+		world_until(w, is_asked_or_ended, w);
+		if (!asked)
+			break;
+		answer(w, &full);
+	}
+	assert_false(is_frozen(w));
+	assert_in_range(questions, 2, 10);
+}
+
+/* The keeper asks only some hosts at a time for what they can spare. */
+static void test_sandbox_is_not_lost_while_hosts_have_space_to_spare(void **state)
+{
+	struct world *w = *state;
+
+	end_lifetime(w);
 	until_asked(w, TENANT_SPACES, 1);
 	answer(w, &full);
-	assert_false(is_frozen(w));
+	until_asked(w, TENANT_SPACES, 1);
+	allow(0, 1);
+	answer(w, NULL);
+	assert_true(is_frozen(w));
+	assert_int_equal(questions, 2);
 }
 
 static void test_sandbox_is_not_lost_while_the_keeper_is_away(void **state)
@@ -582,13 +662,17 @@ int main(void)
 		KEEPER_TEST(test_sandbox_that_ends_ends_the_wait),
 		KEEPER_TEST(test_each_call_asks_and_then_replaces_the_oldest),
 		KEEPER_TEST(test_each_call_removes_none_in_vain),
+		KEEPER_TEST(test_each_call_removes_none_while_the_keeper_is_away),
 		KEEPER_TEST(test_call_overtakes_a_checkpoint_that_waits),
 		KEEPER_TEST(test_freeze_waits_for_space),
 		KEEPER_TEST(test_refused_freeze_lets_the_sandbox_run),
+		KEEPER_TEST(test_refused_freeze_ends_although_some_space_is_left),
+		KEEPER_TEST(test_paused_sandbox_waits_for_one_answer),
 		KEEPER_TEST(test_space_is_set_aside_while_it_is_written),
 		KEEPER_TEST(test_sandbox_that_ends_while_its_freeze_waits),
 		KEEPER_TEST(test_freeze_without_a_request_asks),
 		KEEPER_TEST(test_limit_ends_a_sandbox_as_on_one_host),
+		KEEPER_TEST(test_sandbox_is_not_lost_while_hosts_have_space_to_spare),
 		KEEPER_TEST(test_sandbox_is_not_lost_while_the_keeper_is_away),
 		KEEPER_TEST(test_sandbox_is_not_lost_when_the_keeper_does_not_answer),
 		KEEPER_TEST(test_bytes_are_rounded_up_to_units),
