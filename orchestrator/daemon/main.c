@@ -27,7 +27,8 @@ static const char usage[] =
 	"  --check      check the settings and the files that they name, whether the service may\n"
 	"               listen (TLS, a key), and warn of weaknesses of this host that concern the\n"
 	"               isolation of VMs and of limits that are too small for max_vms, and exit.\n"
-	"               Run it as root: it reads the files as the account in `user`\n"
+	"               Run it as root: it reads the files as the account in `user`.\n"
+	"               Exits with 2 if a setting is wrong, with 1 if a start would fail otherwise\n"
 	"  --example    print a commented file with every setting\n"
 	"\n"
 	"SIGTERM or SIGINT: drains running requests, then ends every VM.\n"
@@ -130,7 +131,7 @@ int main(int argc, char *argv[])
 		return print(config_example());
 	if (config_load(&config, argc, argv, &e) < 0) {
 		fprintf(stderr, "rametd: %s\n", e.text);
-		return EXIT_FAILED;
+		return command.check ? EXIT_SETTINGS : EXIT_FAILED;
 	}
 	if (command.check)
 		return check(&config);

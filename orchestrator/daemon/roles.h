@@ -10,7 +10,7 @@
 struct warden_record;
 
 /* Exit statuses of rametd. */
-enum { EXIT_FINE = 0, EXIT_FAILED = 1 };
+enum { EXIT_FINE = 0, EXIT_FAILED = 1, EXIT_SETTINGS = 2 };
 
 /* Runs the warden until a signal stops it. `crashed`: a signal other than SIGKILL ended the
  * previous one. Returns the exit status. */
