@@ -32,45 +32,6 @@ SERVICE, FRONT = "orchestrator_service", "orchestrator_http"
 EVERYTHING = {"CMakeLists.txt", "CMakePresets.json", "test/CMakeLists.txt"}
 
 
-def declared_rooms(top: Path, files: set[str]) -> dict[str, rooms.Room]:
-    return rooms.declared(top, {name for name in files if name.split("/")[0] in rooms.ROOTS})
-
-
-def used_by(top: Path, files: set[str]) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    """Returns which rooms each room and each folder of tests names, and which folders of tests each such folder.
-
-    A folder names another one by a library or program that the other one declares.
-    """
-    uses = {
-        room.name: set(room.uses)
-        for room in declared_rooms(top, files).values()
-    }
-    texts = {
-        rooms.parent(name): rooms.COMMENT.sub("", (top / name).read_text())
-        for name in files
-        if name.startswith(("test/", "bench/")) and name.endswith("/CMakeLists.txt")
-    }
-    homes = {
-        library: folder
-        for folder, text in texts.items()
-        for library in re.findall(r"add_(?:library|executable)\(([\w-]+)", text)
-    }
-    names = set(uses)
-    helpers = {}
-    for folder, text in texts.items():
-        tokens = set(TOKEN.findall(text))
-        uses[folder] = tokens & names
-        helpers[folder] = {homes[word] for word in tokens & homes.keys()}
-    return uses, helpers
-
-
-def rooms_of(folder: str, declared: dict[str, rooms.Room]) -> set[str]:
-    """Returns the rooms whose name a folder of tests has: test/unit/vmm_virtio that of vmm/virtio."""
-    name = folder.rsplit("/", 1)[-1].replace("_", "/")
-    places = {name, f"orchestrator/{name}"}
-    return {room.name for room in declared.values() if room.folder in places}
-
-
 def reaches(uses: dict[str, set[str]], start: str) -> set[str]:
     """Returns `start` and all that it uses, directly or not."""
     seen, waiting = {start}, [start]
@@ -81,57 +42,87 @@ def reaches(uses: dict[str, set[str]], start: str) -> set[str]:
     return seen
 
 
-def changed_rooms(top: Path, files: set[str], changed: set[str]) -> set[str]:
-    """Returns the rooms of the changed files.
+class Change:
+    """The changed files, and what the rooms and folders of tests of the tree name."""
 
-    All rooms of a folder change with its private headers, its CMakeLists.txt, and files, such as the
-    Python driver, that its programs contain without declaring them.
-    """
-    found = set()
-    declared = declared_rooms(top, files)
-    owner, _ = rooms.owners(declared, files)
-    for name in changed:
-        if name in owner:
-            found.add(owner[name])
-            continue
-        folder = rooms.parent(name)
-        found |= {room.name for room in declared.values() if room.folder == folder}
-    return found
+    def __init__(self, top: Path, files: set[str], changed: set[str]) -> None:
+        self.top, self.changed = top, changed
+        self.declared = rooms.declared(
+            top, {name for name in files if name.split("/")[0] in rooms.ROOTS}
+        )
+        self.owner, _ = rooms.owners(self.declared, files)
+        self._read_names(files)
 
+    def _read_names(self, files: set[str]) -> None:
+        """Notes which rooms each room and folder of tests names, and which folders of tests each such folder.
 
-def folders(top: Path, files: set[str], changed: set[str]) -> list[str]:
-    """Returns the folders of tests that the changed files can break."""
-    uses, helpers = used_by(top, files)
-    tests = [name for name in helpers if name.startswith("test/") and name not in ELSEWHERE]
-    if changed & EVERYTHING:
-        return sorted(tests)
-    touched = changed_rooms(top, files, changed)
-    own = {name for name in helpers if any(file.startswith(name + "/") for file in changed)}
-    declared = declared_rooms(top, files)
-    chosen = set()
-    for folder in tests:
-        about = uses[folder] | rooms_of(folder, declared)
-        linked = reaches(helpers, folder)
-        if not about:
-            about = {room for name in linked for room in uses[name]}
-        if linked & own or any(reaches(uses, room) & touched for room in about):
-            chosen.add(folder)
-    named = [re.escape(name) for name in changed]
-    if any(name.startswith("sdk/python/") for name in changed):
-        named.append(r"^(?:import|from) ramet\b")
-    names = re.compile("|".join(named), re.M)
-    for folder in tests:
-        programs = (top / folder).glob("*.py")
-        if any(names.search(program.read_text()) for program in programs):
-            chosen.add(folder)
-    return sorted(chosen)
+        A folder names another one by a library or program that the other one declares.
+        """
+        texts = {
+            rooms.parent(name): rooms.COMMENT.sub("", (self.top / name).read_text())
+            for name in files
+            if name.startswith(("test/", "bench/")) and name.endswith("/CMakeLists.txt")
+        }
+        homes = {
+            library: folder
+            for folder, text in texts.items()
+            for library in re.findall(r"add_(?:library|executable)\(([\w-]+)", text)
+        }
+        self.uses = {room.name: set(room.uses) for room in self.declared.values()}
+        names = set(self.uses)
+        self.helpers = {}
+        for folder, text in texts.items():
+            tokens = set(TOKEN.findall(text))
+            self.uses[folder] = tokens & names
+            self.helpers[folder] = {homes[word] for word in tokens & homes.keys()}
 
+    def rooms_in(self, *places: str) -> set[str]:
+        return {room.name for room in self.declared.values() if room.folder in places}
 
-def lies_behind(top: Path, files: set[str], changed: set[str]) -> bool:
-    """Returns whether all changed files are in rooms that the service uses and its HTTP server does not."""
-    uses, _ = used_by(top, files)
-    behind = reaches(uses, SERVICE) - reaches(uses, FRONT) - {SERVICE}
-    return all(changed_rooms(top, files, {name}) & behind for name in changed)
+    def rooms_of_tests(self, folder: str) -> set[str]:
+        """Returns the rooms whose name a folder of tests has: test/unit/vmm_virtio that of vmm/virtio."""
+        name = folder.rsplit("/", 1)[-1].replace("_", "/")
+        return self.rooms_in(name, f"orchestrator/{name}")
+
+    def rooms_of_file(self, name: str) -> set[str]:
+        """Returns the rooms that change with a file.
+
+        These are all rooms of its folder for private headers, the CMakeLists.txt, and files, such as the
+        Python driver, that its programs contain without declaring them.
+        """
+        return {self.owner[name]} if name in self.owner else self.rooms_in(rooms.parent(name))
+
+    def folders(self) -> list[str]:
+        """Returns the folders of tests that the changed files can break."""
+        tests = [
+            name for name in self.helpers if name.startswith("test/") and name not in ELSEWHERE
+        ]
+        if self.changed & EVERYTHING:
+            return sorted(tests)
+        touched = {room for name in self.changed for room in self.rooms_of_file(name)}
+        own = {folder for folder in self.helpers if any(name.startswith(folder + "/") for name in self.changed)}
+        chosen = set()
+        for folder in tests:
+            about = self.uses[folder] | self.rooms_of_tests(folder)
+            linked = reaches(self.helpers, folder)
+            if not about:
+                about = {room for name in linked for room in self.uses[name]}
+            if linked & own or any(reaches(self.uses, room) & touched for room in about):
+                chosen.add(folder)
+        named = [re.escape(name) for name in self.changed]
+        if any(name.startswith("sdk/python/") for name in self.changed):
+            named.append(r"^(?:import|from) ramet\b")
+        names = re.compile("|".join(named), re.M)
+        for folder in tests:
+            programs = (self.top / folder).glob("*.py")
+            if any(names.search(program.read_text()) for program in programs):
+                chosen.add(folder)
+        return sorted(chosen)
+
+    def lies_behind(self) -> bool:
+        """Returns whether all changed files are in rooms that the service uses and its HTTP server does not."""
+        behind = reaches(self.uses, SERVICE) - reaches(self.uses, FRONT) - {SERVICE}
+        return all(self.rooms_of_file(name) & behind for name in self.changed)
 
 
 def tests_of(build: str, chosen: set[str], front: bool, top: Path) -> list[str]:
@@ -173,9 +164,10 @@ def main() -> None:
     files = {name for name in listed.decode().split("\0") if name and (top / name).is_file()}
     changed = set(sys.stdin.read().splitlines())
     files |= {name for name in changed if (top / name).is_file()}
-    found = folders(top, files, changed)
+    change = Change(top, files, changed)
+    found = change.folders()
     if what == "tests":
-        found = tests_of(sys.argv[3], set(found), not lies_behind(top, files, changed), top)
+        found = tests_of(sys.argv[3], set(found), not change.lies_behind(), top)
     print(*found, sep="\n")
 
 

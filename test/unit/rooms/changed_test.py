@@ -47,10 +47,10 @@ class Changed(unittest.TestCase):
             path.write_text(text)
 
     def chosen(self, *names: str) -> list[str]:
-        return changed.folders(self.top, set(TREE), set(names))
+        return changed.Change(self.top, set(TREE), set(names)).folders()
 
     def behind(self, *names: str) -> bool:
-        return changed.lies_behind(self.top, set(TREE), set(names))
+        return changed.Change(self.top, set(TREE), set(names)).lies_behind()
 
     def test_rooms_above_the_change_are_tested(self) -> None:
         self.assertEqual(
