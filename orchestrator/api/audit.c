@@ -67,8 +67,19 @@ static bool ask_query(struct request *r, struct event_query *q)
 	return true;
 }
 
-bool event_query_from(struct request *r, const struct event_position *at, struct event_query *q,
-		      struct failure *f)
+static bool read_events(struct request *r, const struct event_query *q, service_event_fn *fn,
+			service_done_fn *ended, struct failure *f)
+{
+	r->op = service_events(r->service, guard_is_operator(r) ? NULL : r->tenant, q, fn, ended, r,
+			       f);
+	if (r->op)
+		request_ref(r);
+	return r->op;
+}
+
+/* Completes a query for the events behind a position. Returns false with *f filled. */
+static bool query_from(struct request *r, const struct event_position *at, struct event_query *q,
+		       struct failure *f)
 {
 	uint64_t n = at->n;
 
@@ -85,6 +96,12 @@ bool event_query_from(struct request *r, const struct event_position *at, struct
 	}
 	q->since = n;
 	return true;
+}
+
+bool events_read_from(struct request *r, const struct event_position *at, struct event_query *q,
+		      service_event_fn *fn, service_done_fn *ended, struct failure *f)
+{
+	return query_from(r, at, q, f) && read_events(r, q, fn, ended, f);
 }
 
 /* --- for another host of the fleet ----------------------------------------------------------- */
@@ -141,12 +158,7 @@ static bool serve_part(struct request *r, struct event_query *q)
 		return !bad_request(r, "the cursor has a time that no event has");
 	struct events_part *p = r->state = must_alloc(sizeof(*p));
 	p->limit = q->limit = q->limit && q->limit < PAGE_MAX ? q->limit : PAGE_MAX;
-	if (event_query_from(r, &at, q, &f))
-		r->op = service_events(r->service, guard_is_operator(r) ? NULL : r->tenant, q,
-				       on_part_event, on_part_ended, r, &f);
-	if (r->op)
-		request_ref(r);
-	else
+	if (!events_read_from(r, &at, q, on_part_event, on_part_ended, &f))
 		answer_failure(r, &f);
 	return true;
 }
@@ -170,13 +182,10 @@ void serve_events(struct request *r)
 	}
 	if (http_is_from_peer(r->req) && serve_part(r, &query))
 		return;
-	r->op = service_events(r->service, guard_is_operator(r) ? NULL : r->tenant, &query,
-			       on_event, on_ended, r, &f);
-	if (!r->op) {
+	if (!read_events(r, &query, on_event, on_ended, &f)) {
 		answer_failure(r, &f);
 		return;
 	}
-	request_ref(r);
 	if (query.follow) { /* an empty line, so that the head is sent at once */
 		r->streaming = true;
 		text_putc(&r->out, '\n');

@@ -420,12 +420,7 @@ static void begin_turn(struct request *r)
 
 	w->own = part_of(w, self);
 	request_leave_call(r);
-	if (event_query_from(r, &from, &q, &f))
-		r->op = service_events(r->service, guard_is_operator(r) ? NULL : r->tenant, &q,
-				       on_own, on_own_end, r, &f);
-	if (r->op)
-		request_ref(r);
-	else
+	if (!events_read_from(r, &from, &q, on_own, on_own_end, &f))
 		request_fail(r, &f);
 }
 

@@ -11,8 +11,9 @@
 
 /* Answers with the events of all hosts, in the order of time. */
 void fleet_events_serve(struct request *r, const struct event_query *q);
-/* Completes a query for the events behind a position. Returns false with *f filled. */
-bool event_query_from(struct request *r, const struct event_position *at, struct event_query *q,
-		      struct failure *f);
+/* Starts to read this host's events behind a position, as the request's call: those that its key
+ * may see. Completes the query for that. Returns false with *f filled. */
+bool events_read_from(struct request *r, const struct event_position *at, struct event_query *q,
+		      service_event_fn *fn, service_done_fn *ended, struct failure *f);
 
 #endif
