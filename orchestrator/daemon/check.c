@@ -110,7 +110,7 @@ static int check_ways(const struct checking *c, struct err *e)
 	return 0;
 }
 
-/* What a start does as the service's account. */
+/* Checks what a start does as the service's account. */
 static int check_service(struct checking *c, struct err *e)
 {
 	bool any_key;

@@ -37,7 +37,7 @@ static const char usage[] =
 
 struct arguments {
 	bool check;
-	bool explained;	  /* it was printed what is wrong with them */
+	bool explained;	  /* what is wrong with them was printed */
 	const char *host; /* the host that gets an order; NULL: no order is given */
 	struct order order;
 	const char *certificates, *tables;

@@ -110,7 +110,7 @@ static bool listens_at(const char *listen_host, const struct fleet_host *h)
 		     : memcmp(listen.first, &v6->sin6_addr, sizeof(v6->sin6_addr)) == 0;
 }
 
-/* Of the settings of hosts, only this one's are known. */
+/* Warns about this host only: the settings of other hosts are not known here. */
 static void warn_if_unreachable(const struct config *config, const struct fleet_host *self)
 {
 	const bool is_v4 = self->at.ss_family == AF_INET;

@@ -94,8 +94,8 @@ struct tree_claim {
 	uint32_t depth;	      /* of the new sandboxes */
 	unsigned n;
 	uint64_t mib;
-	/* Of the new sandboxes, if these start from a checkpoint: as in lineage.h, valid while the
-	 * claim is held. NULL: they end with `node`, or have none. */
+	/* The ancestors of the new sandboxes if these start from a checkpoint: as in lineage.h,
+	 * valid while the claim is held. NULL: they end with `node`, or have none. */
 	const char *ancestors;
 	const struct tree_claimant *claimant; /* NULL: never waits */
 	void *arg;
