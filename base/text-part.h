@@ -4,6 +4,7 @@
 #define RAMET_BASE_TEXT_PART_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -20,6 +21,17 @@ static inline bool text_part_take(struct text_part *in, const char *text)
 		return false;
 	in->p += len;
 	return true;
+}
+
+/* Takes 1 to 19 digits, which cannot overflow. Returns false if there is none. */
+static inline bool text_part_take_number(struct text_part *in, uint64_t *n)
+{
+	const char *start = in->p;
+
+	*n = 0;
+	for (; in->p < in->end && *in->p >= '0' && *in->p <= '9' && in->p - start < 19; in->p++)
+		*n = *n * 10 + (uint64_t)(*in->p - '0');
+	return in->p > start;
 }
 
 #endif

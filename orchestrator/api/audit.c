@@ -3,18 +3,18 @@
 #include <errno.h>
 
 #include "base/alloc.h"
+#include "orchestrator/api/event-merge.h"
 #include "orchestrator/api/fleet-events.h"
 #include "orchestrator/api/internal.h"
-#include "orchestrator/events/line.h"
 #include "orchestrator/http/dispatch.h"
 #include "orchestrator/json/cursor.h"
 #include "orchestrator/json/query.h"
 
-static void on_event(void *arg, const char *line, size_t len)
+static void on_event(void *arg, const struct logged_event *event)
 {
 	struct request *r = arg;
 
-	text_add(&r->out, line, len);
+	text_add(&r->out, event->line, event->len);
 	text_putc(&r->out, '\n');
 	stream_touch(r);
 	stream_hold(r);
@@ -112,18 +112,16 @@ struct events_part {
 	bool full;
 };
 
-static void on_part_event(void *arg, const char *line, size_t len)
+static void on_part_event(void *arg, const struct logged_event *event)
 {
 	struct request *r = arg;
 	struct events_part *p = r->state;
-	struct audit_line head;
 
-	p->full |= p->n && r->out.len + len > EVENTS_PART_SIZE;
-	if (p->full || !audit_line_parse(&head, line, len))
+	p->full |= p->n && r->out.len + event->len > EVENTS_PART_SIZE;
+	if (p->full)
 		return;
-	text_add(&r->out, line, len);
-	text_putc(&r->out, '\n');
-	p->last = head.n;
+	event_part_write(&r->out, event);
+	p->last = event->n;
 	p->n++;
 }
 

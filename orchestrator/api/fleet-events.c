@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The audit log of all hosts of a fleet, in the order of time. Each host has its events in the
- * order of their numbers. It is merged in turns: in each, every host is asked for its events behind
- * the last position. Of all that arrive, the first ones are sent, up to the point from which on a
- * host may have more than what has arrived. A page is one turn, since its head has the cursor and
- * the hosts that are missing.
- *
- * A host's clock may be set back: an event then counts as being of the time of the one before it.
+ * The audit log of all hosts of a fleet, in the order of time. In each turn of the merge, every
+ * host is asked for its events behind the last position. A page is one turn, since its head has the
+ * cursor and the hosts that are missing.
  */
 #include "orchestrator/api/fleet-events.h"
 
@@ -14,55 +10,23 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/array.h"
 #include "base/num.h"
+#include "orchestrator/api/event-merge.h"
 #include "orchestrator/api/fleet-list.h"
 #include "orchestrator/api/page-key.h"
-#include "orchestrator/events/line.h"
 #include "orchestrator/fleet/member.h"
 #include "orchestrator/json/query.h"
 #include "orchestrator/peers/peers.h"
 
-#define TURN_SIZE  (256u << 10) /* bytes of a turn */
-#define CHUNK_SIZE (64u << 10)	/* bytes of a longer answer that are sent at a time */
-#define TURN_MS	   5000		/* after which no more hosts are asked */
-#define LINE_DEPTH 0		/* of objects and arrays in an event */
-
-/* Where an event is in the order of all. */
-struct moment {
-	int64_t at_ms;
-	uint32_t host;
-	uint64_t n;
-};
-
-struct line {
-	struct moment at;
-	size_t len;
-	char *text;
-};
-
-/* The events of one host that arrive. */
-struct part {
-	struct moment last; /* of the part so far */
-	size_t n, bytes;
-	bool more, bad;
-};
+#define CHUNK_SIZE (64u << 10) /* bytes of a longer answer that are sent at a time */
+#define TURN_MS	   5000	       /* after which no more hosts are asked */
 
 struct fleet_events {
 	struct fleet_list list;
-	bool newest_first;
-	uint64_t left; /* events that the answer may still have */
-	bool is_page;  /* of one turn, with a cursor */
-	bool is_begun; /* `after` is the position behind which it goes on */
-	struct moment after;
-	/* The present turn: */
-	struct line *lines;
-	size_t n, room, bytes;
-	bool more;    /* events that were left out follow */
-	bool bounded; /* events behind `bound` are not known of all hosts */
-	struct moment bound;
-	struct part own;
+	struct event_merge merge;
+	struct event_part own; /* of this host */
 	struct fleet_round round;
+	bool is_page; /* the answer is one turn, with a cursor */
 	bool sending; /* a chunk that the client has not taken yet */
 	struct loop_timer turn;
 };
@@ -77,146 +41,7 @@ static const struct fleet_table *table_of(const struct request *r)
 	return member_table(service_member(r->service));
 }
 
-/* --- the order ------------------------------------------------------------------------------ */
-
-static int compare(const struct moment *a, const struct moment *b)
-{
-	if (a->at_ms != b->at_ms)
-		return a->at_ms < b->at_ms ? -1 : 1;
-	if (a->host != b->host)
-		return a->host < b->host ? -1 : 1;
-	return a->n == b->n ? 0 : a->n < b->n ? -1 : 1;
-}
-
-/* Returns whether `a` comes after `b` in the answer. */
-static bool follows(const struct fleet_events *w, const struct moment *a, const struct moment *b)
-{
-	const int order = compare(a, b);
-
-	return w->newest_first ? order < 0 : order > 0;
-}
-
-static int by_moment(const void *a, const void *b, void *arg)
-{
-	const struct line *one = a, *other = b;
-	const int order = compare(&one->at, &other->at);
-
-	return ((const struct fleet_events *)arg)->newest_first ? -order : order;
-}
-
-static size_t wanted(const struct fleet_events *w)
-{
-	return min_u64(w->left, PAGE_MAX);
-}
-
-/* Returns the position from which on a host has what follows. */
-static struct event_position position_at(const struct fleet_events *w, uint32_t host)
-{
-	if (!w->is_begun)
-		return (struct event_position){.at_ms = w->newest_first ? INT64_MAX - 1 : 0};
-	if (host == w->after.host)
-		return (struct event_position){w->after.at_ms, w->after.n};
-	/* Events of the same time are in the order of the hosts' numbers. */
-	if (w->newest_first)
-		return (struct event_position){w->after.at_ms + (host < w->after.host), 0};
-	return (struct event_position){w->after.at_ms - (host > w->after.host), 0};
-}
-
-/* --- gathering ------------------------------------------------------------------------------ */
-
-static void drop_last(struct fleet_events *w)
-{
-	w->bytes -= w->lines[--w->n].len;
-	free(w->lines[w->n].text);
-}
-
-static void drop_all(struct fleet_events *w)
-{
-	while (w->n)
-		drop_last(w);
-	free(w->lines);
-	w->lines = NULL;
-	w->room = 0;
-	w->more = w->bounded = false;
-}
-
-/* Begins a host's part. */
-static struct part part_of(const struct fleet_events *w, uint32_t host)
-{
-	const struct event_position from = position_at(w, host);
-
-	return (struct part){.last = {from.at_ms, host, from.n}};
-}
-
-/* Returns the time of the part's next event: not before that of the last one, and behind a position
- * that is only a time. */
-static int64_t time_after(const struct fleet_events *w, const struct part *p, int64_t at_ms)
-{
-	const int64_t last_ms = p->last.at_ms;
-	const bool is_time = !p->last.n;
-
-	if (w->newest_first)
-		return at_ms < last_ms ? at_ms : last_ms - is_time;
-	return at_ms > last_ms ? at_ms : last_ms + is_time;
-}
-
-/* Adds a line of a host. */
-static void add_line(struct fleet_events *w, struct part *p, const char *text, size_t len)
-{
-	struct audit_line head;
-	const bool back = w->newest_first;
-
-	p->bad |= len >= AUDIT_LINE_MAX; /* no part is too small for the first line */
-	if (p->bad || p->n == wanted(w) || p->bytes + len > EVENTS_PART_SIZE) {
-		p->more = true;
-		return;
-	}
-	if (!audit_line_parse(&head, text, len) || !head.n ||
-	    (p->last.n && (back ? head.n >= p->last.n : head.n <= p->last.n))) {
-		p->bad = true;
-		return;
-	}
-	const int64_t at_ms = time_after(w, p, head.at_ms);
-	if (at_ms < 1) {
-		p->bad = true;
-		return;
-	}
-	p->last = (struct moment){at_ms, p->last.host, head.n};
-	p->n++;
-	p->bytes += len;
-	if (array_grow(&w->lines, &w->room, w->n + 1, sizeof(*w->lines)) < 0)
-		abort();
-	char *copy = must_alloc(len + 1);
-	memcpy(copy, text, len);
-	w->lines[w->n++] = (struct line){p->last, len, copy};
-	w->bytes += len;
-}
-
-/* Notes that events behind `at` are not known of all hosts. */
-static void bound(struct fleet_events *w, const struct moment *at)
-{
-	if (!w->bounded || follows(w, &w->bound, at))
-		w->bound = *at;
-	w->bounded = w->more = true;
-}
-
-static bool is_full(const struct fleet_events *w)
-{
-	return w->n > wanted(w) || (w->n > 1 && w->bytes > TURN_SIZE);
-}
-
-/* Ends a host's part: keeps as many of all lines as the turn can have. */
-static void end_part(struct fleet_events *w, const struct part *p)
-{
-	if (p->more)
-		bound(w, &p->last);
-	if (w->n)
-		qsort_r(w->lines, w->n, sizeof(*w->lines), by_moment, w);
-	while (is_full(w)) {
-		drop_last(w);
-		bound(w, &w->lines[w->n - 1].at);
-	}
-}
+/* --- parts ---------------------------------------------------------------------------------- */
 
 /* Reads whether more events follow the part. Returns false if it does not say so, as that of an
  * older version, which does not know positions. */
@@ -233,32 +58,13 @@ static bool read_next(const struct peers_part *part, bool *more)
 	return true;
 }
 
-/* Takes the lines of another host, all or none. Returns false if they are malformed. */
 static bool take(struct request *r, uint32_t number, const struct peers_part *part)
 {
-	struct fleet_events *w = events_of(r);
-	struct part p = part_of(w, number);
-	const char *at = part->len ? part->body : "", *end = at + part->len;
-	const size_t before = w->n;
-	bool more = false;
+	bool more;
 
-	while (at < end && !p.bad) {
-		const char *newline = memchr(at, '\n', (size_t)(end - at));
-		const size_t len = newline ? (size_t)(newline - at) : 0;
-
-		p.bad |= !len || !json_is_value(at, len, LINE_DEPTH);
-		add_line(w, &p, at, len);
-		at += len + 1;
-	}
-	p.bad |= !read_next(part, &more);
-	if (p.bad || (more && !p.n)) {
-		while (w->n > before)
-			drop_last(w);
-		return false;
-	}
-	p.more |= more;
-	end_part(w, &p);
-	return true;
+	return read_next(part, &more) &&
+	       event_merge_take(&events_of(r)->merge, number, part->len ? part->body : "",
+				part->len, more);
 }
 
 /* --- the answer ----------------------------------------------------------------------------- */
@@ -267,9 +73,9 @@ static void begin_turn(struct request *r);
 
 static void answer_place(struct request *r)
 {
-	const struct fleet_events *w = events_of(r);
-	const struct fleet_place place = {table_of(r)->cell, w->after.host};
-	const struct event_position at = {w->after.at_ms, w->after.n};
+	const struct event_moment *after = &events_of(r)->merge.after;
+	const struct fleet_place place = {table_of(r)->cell, after->host};
+	const struct event_position at = {after->at_ms, after->n};
 	uint8_t key[FLEET_EVENT_KEY_LEN];
 
 	fleet_event_key_write(key, member_keys(service_member(r->service)), place, &at);
@@ -325,35 +131,16 @@ static void taken(struct request *r)
 	loop_timer_start(r->loop, &events_of(r)->turn, on_turn, r, 0);
 }
 
-/* Adds the lines that are certain to be next. */
-static void add_known(struct request *r)
-{
-	struct fleet_events *w = events_of(r);
-
-	while (w->bounded && w->n && follows(w, &w->lines[w->n - 1].at, &w->bound))
-		drop_last(w); /* w->more is true */
-	for (size_t i = 0; i < w->n; i++) {
-		text_add(&r->out, w->lines[i].text, w->lines[i].len);
-		text_putc(&r->out, '\n');
-	}
-	if (!w->n)
-		return;
-	w->is_begun = true;
-	w->after = w->lines[w->n - 1].at;
-	w->left -= w->n;
-}
-
 static void end_turn(struct request *r)
 {
 	struct fleet_events *w = events_of(r);
+	bool more;
 
 	request_leave_call(r);
-	add_known(r);
-	const bool more = w->more, any = w->n;
-	drop_all(w);
+	const bool any = event_merge_write(&w->merge, &r->out, &more) > 0;
 	if (more && !any)
 		end_broken(r);
-	else if (!more || !w->left || w->is_page)
+	else if (!more || !w->merge.left || w->is_page)
 		end(r, more);
 	else if (r->out.len >= CHUNK_SIZE)
 		send_chunk(r);
@@ -370,26 +157,27 @@ static void go_on(struct request *r)
 
 static bool ask(struct request *r, const struct fleet_host *host)
 {
-	const struct fleet_events *w = events_of(r);
-	const struct event_position from = position_at(w, host->number);
+	const struct event_merge *m = &events_of(r)->merge;
+	const struct event_position from = event_merge_from(m, host->number);
+	const size_t wanted = event_merge_wanted(m);
 	char cursor[CURSOR_TEXT_MAX + 1];
 	uint8_t key[EVENT_KEY_LEN];
 	struct text path = {0};
 
 	event_key_write(key, &from);
 	cursor_write(cursor, EVENT_LETTER, key, sizeof(key));
-	text_printf(&path, "%s?limit=%zu&cursor=%s%s", r->route->pattern, wanted(w), cursor,
-		    w->newest_first ? "&newest_first=1" : "");
-	const bool asked = peers_ask(r->api->peers, r, host, &path, wanted(w), go_on);
+	text_printf(&path, "%s?limit=%zu&cursor=%s%s", r->route->pattern, wanted, cursor,
+		    m->newest_first ? "&newest_first=1" : "");
+	const bool asked = peers_ask(r->api->peers, r, host, &path, wanted, go_on);
 	text_free(&path);
 	return asked;
 }
 
-static void on_own(void *arg, const char *line, size_t len)
+static void on_own(void *arg, const struct logged_event *event)
 {
 	struct fleet_events *w = events_of(arg);
 
-	add_line(w, &w->own, line, len);
+	event_part_add(&w->merge, &w->own, event);
 }
 
 static void on_own_end(void *arg, const struct failure *f)
@@ -404,8 +192,8 @@ static void on_own_end(void *arg, const struct failure *f)
 	}
 	if (!request_called(r))
 		return;
-	w->own.more |= w->own.n == wanted(w);
-	end_part(w, &w->own);
+	w->own.more |= w->own.n == event_merge_wanted(&w->merge);
+	event_part_end(&w->merge, &w->own);
 	fleet_round_begin(&w->list, &w->round);
 }
 
@@ -414,11 +202,12 @@ static void begin_turn(struct request *r)
 {
 	struct fleet_events *w = events_of(r);
 	const uint32_t self = table_of(r)->self->number;
-	const struct event_position from = position_at(w, self);
-	struct event_query q = {.newest_first = w->newest_first, .limit = wanted(w)};
+	const struct event_position from = event_merge_from(&w->merge, self);
+	struct event_query q = {.newest_first = w->merge.newest_first,
+				.limit = event_merge_wanted(&w->merge)};
 	struct failure f;
 
-	w->own = part_of(w, self);
+	w->own = event_part_begin(&w->merge, self);
 	request_leave_call(r);
 	if (!events_read_from(r, &from, &q, on_own, on_own_end, &f))
 		request_fail(r, &f);
@@ -433,7 +222,7 @@ static void stop(struct request *r)
 
 static void free_events(struct request *r)
 {
-	drop_all(events_of(r));
+	event_merge_drop(&events_of(r)->merge);
 	fleet_list_end(&events_of(r)->list);
 }
 
@@ -452,8 +241,8 @@ static bool ask_place(struct request *r, struct fleet_events *w)
 	    place.cell != table_of(r)->cell)
 		return bad_request(r, "cursor is not one of this cell of the fleet: use a value "
 				      "of the header ramet-next-cursor");
-	w->is_begun = true;
-	w->after = (struct moment){at.at_ms, place.host, at.n};
+	w->merge.is_begun = true;
+	w->merge.after = (struct event_moment){at.at_ms, place.host, at.n};
 	return true;
 }
 
@@ -461,9 +250,9 @@ void fleet_events_serve(struct request *r, const struct event_query *q)
 {
 	struct fleet_events *w = must_alloc(sizeof(*w));
 
-	w->newest_first = q->newest_first;
-	w->left = q->limit ? q->limit : UINT64_MAX;
-	w->is_page = w->left <= PAGE_MAX;
+	w->merge.newest_first = q->newest_first;
+	w->merge.left = q->limit ? q->limit : UINT64_MAX;
+	w->is_page = w->merge.left <= PAGE_MAX;
 	w->round = (struct fleet_round){
 		.ask = ask, .take = take, .over = end_turn, .limit_ms = TURN_MS};
 	r->state = w;

@@ -6,9 +6,6 @@
 #include "orchestrator/api/handler.h"
 #include "orchestrator/api/page-key.h"
 
-/* Bytes of the events that another host gets at once: less than peers_ask takes. */
-#define EVENTS_PART_SIZE (192u << 10)
-
 /* Answers with the events of all hosts, in the order of time. */
 void fleet_events_serve(struct request *r, const struct event_query *q);
 /* Starts to read this host's events behind a position, as the request's call: those that its key

@@ -7,6 +7,7 @@
 #include "base/fd.h"
 #include "base/random.h"
 #include "orchestrator/api/fleet-list.h"
+#include "orchestrator/api/page-key.h"
 
 #define PRUNE_MS (60 * 1000) /* time for a host, and after which no more are asked */
 

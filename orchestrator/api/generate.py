@@ -37,7 +37,7 @@ SOURCE = TOP / "orchestrator/api/openapi.json"
 FILES = (
     "proto/agent.h",
     "orchestrator/api/files.c",
-    "orchestrator/api/handler.h",
+    "orchestrator/api/page-key.h",
     "orchestrator/api/list-filter.c",
     "orchestrator/guestops/guestops.h",
     "orchestrator/config/sandbox-config.h",

@@ -14,8 +14,6 @@ struct agent_file_request;
 
 /* --- pages.c: lists ------------------------------------------------------------------------- */
 
-#define PAGE_MAX 1000 /* maximum of entries in a page */
-
 /* Adds at most `most` entries of the page to `out`, calling pages_comma before each. Returns false
  * when no more are left. */
 typedef bool pages_fn(struct request *r, size_t most);

@@ -3,6 +3,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/api/handler.h"
+#include "orchestrator/api/page-key.h"
 
 #define KEY_LEN 4 /* of a cursor: the number of the last entry */
 

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "orchestrator/api/handler.h"
+#include "orchestrator/api/page-key.h"
 #include "orchestrator/store/keys.h"
 
 /* --- one key -------------------------------------------------------------------------------- */

@@ -9,6 +9,8 @@
 #include "orchestrator/fleet/id.h"
 #include "orchestrator/service/service.h"
 
+#define PAGE_MAX 1000 /* maximum of entries in a page */
+
 #define PAGE_KEY_LEN	   (8 + FLEET_ID_BYTES)
 #define FLEET_PAGE_KEY_LEN (FLEET_ID_BYTES + PAGE_KEY_LEN)
 

@@ -34,19 +34,19 @@ struct outbox {
 /* --- the next event ------------------------------------------------------------------------- */
 
 /* Looks for an event that is wanted. */
-static bool on_row(void *arg, uint64_t n, const char *line, size_t len)
+static bool on_row(void *arg, const struct logged_event *event)
 {
 	struct outbox *o = arg;
 	struct audit_line head;
 
-	o->dropped += n - o->seen - 1;
-	o->seen = n;
-	if (len > sizeof(o->line) || !audit_line_parse(&head, line, len) ||
+	o->dropped += event->n - o->seen - 1;
+	o->seen = event->n;
+	if (event->len > sizeof(o->line) || !audit_line_parse(&head, event->line, event->len) ||
 	    !rules_want(o->wanted, head.name))
 		return true;
-	memcpy(o->line, line, len);
-	o->len = len;
-	o->sent = n;
+	memcpy(o->line, event->line, event->len);
+	o->len = event->len;
+	o->sent = event->n;
 	return false;
 }
 

@@ -108,17 +108,6 @@ size_t audit_line_new(char out[static AUDIT_LINE_MAX], uint64_t n, const struct 
 
 /* --- reading the head of a line ------------------------------------------------------------- */
 
-/* Takes 1 to 19 digits, which cannot overflow. */
-static bool take_number(struct text_part *in, uint64_t *n)
-{
-	const char *start = in->p;
-
-	*n = 0;
-	for (; in->p < in->end && *in->p >= '0' && *in->p <= '9' && in->p - start < 19; in->p++)
-		*n = *n * 10 + (uint64_t)(*in->p - '0');
-	return in->p > start;
-}
-
 static bool take_digits(struct text_part *in, int count, int *out)
 {
 	*out = 0;
@@ -179,7 +168,7 @@ bool audit_line_parse(struct audit_line *out, const char *p, size_t len)
 	struct text_part in = {p, p + len};
 
 	return len && p[len - 1] == '}' && text_part_take(&in, "{\"n\":") &&
-	       take_number(&in, &out->n) && text_part_take(&in, ",\"id\":\"") &&
+	       text_part_take_number(&in, &out->n) && text_part_take(&in, ",\"id\":\"") &&
 	       take_id(&in, out->id) && text_part_take(&in, "\",\"time\":\"") &&
 	       take_time(&in, &out->at_ms) && text_part_take(&in, "\",\"event\":\"") &&
 	       take_name(&in, out->name) && text_part_take(&in, "\"") &&

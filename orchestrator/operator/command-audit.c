@@ -17,13 +17,13 @@ struct listing {
 	FILE *out;
 };
 
-static bool list_one(void *arg, uint64_t n, const char *line, size_t len)
+static bool list_one(void *arg, const struct logged_event *event)
 {
 	struct listing *l = arg;
 
-	l->rest.after = n;
+	l->rest.after = event->n;
 	l->n++;
-	fwrite(line, 1, len, l->out);
+	fwrite(event->line, 1, event->len, l->out);
 	fputc('\n', l->out);
 	return true;
 }

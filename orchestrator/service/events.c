@@ -36,17 +36,17 @@ static struct follow *follow_of(struct op *op)
 	return container_of(op, struct follow, op);
 }
 
-static bool on_row(void *arg, uint64_t n, const char *line, size_t len)
+static bool on_row(void *arg, const struct logged_event *event)
 {
 	struct follow *f = arg;
 
 	if (f->rest.newest_first)
-		f->rest.before = n;
+		f->rest.before = event->n;
 	else
-		f->rest.after = n;
+		f->rest.after = event->n;
 	f->read++;
 	f->left--;
-	f->on_event(f->op.arg, line, len);
+	f->on_event(f->op.arg, event);
 	return f->left > 0;
 }
 

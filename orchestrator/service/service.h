@@ -100,8 +100,9 @@ struct event_query {
 	uint64_t limit;	 /* of events; 0: none */
 	bool follow;	 /* the call goes on with new events, until it is abandoned */
 };
-/* `line`: one JSON object, without a newline, valid only during the call. */
-typedef void service_event_fn(void *arg, const char *line, size_t len);
+struct logged_event; /* orchestrator/store/store.h */
+/* `event` is valid only during the call. */
+typedef void service_event_fn(void *arg, const struct logged_event *event);
 /* The most calls of service_events in flight. Each of them reads the catalogue on the loop's
  * thread, in each turn or after each event. */
 #define EVENT_READERS_MAX 64

@@ -14,7 +14,7 @@
 /* Maximum of rows that each change removes, besides one for each event that it adds. */
 #define TRIM_ROWS 64
 
-#define LIST	  "SELECT n, line FROM events WHERE n > ?1 AND n < ?2 "
+#define LIST	  "SELECT n, at_ms, line FROM events WHERE n > ?1 AND n < ?2 "
 #define OF_TENANT "AND tenant = ?4 "
 
 const struct store_sql store_event_sql[] = {
@@ -128,8 +128,10 @@ int store_events(struct store *s, const struct store_events_range *range, unsign
 	sqlite3_stmt *st = s->statements[which];
 	store_bind_values(st, values, range->tenant ? 4 : 3);
 	while ((ret = store_next(s, st, e)) > 0)
-		if (!each(arg, (uint64_t)sqlite3_column_int64(st, 0), text_at(st, 1),
-			  (size_t)sqlite3_column_bytes(st, 1)))
+		if (!each(arg, &(struct logged_event){.n = (uint64_t)sqlite3_column_int64(st, 0),
+						      .at_ms = sqlite3_column_int64(st, 1),
+						      .line = text_at(st, 2),
+						      .len = (size_t)sqlite3_column_bytes(st, 2)}))
 			break;
 	store_reset(st);
 	return ret < 0 ? ret : 0;

@@ -263,9 +263,17 @@ struct store_events_range {
 	uint64_t after, before; /* event numbers, both exclusive; `before` is 0: no bound */
 	bool newest_first;
 };
-/* Returns whether the next event is wanted too. `line` is one JSON object
- * (orchestrator/events/line.h), valid only during the call, which must not change the catalogue. */
-typedef bool store_event_fn(void *arg, uint64_t n, const char *line, size_t len);
+/* An event that the audit log has. */
+struct logged_event {
+	uint64_t n;
+	int64_t at_ms;	  /* not before the time of the event with the number n - 1, unlike in the
+			   * line, which has what the clock said */
+	const char *line; /* one JSON object (orchestrator/events/line.h) */
+	size_t len;
+};
+/* Returns whether the next event is wanted too. `event` is valid only during the call, which must
+ * not change the catalogue. */
+typedef bool store_event_fn(void *arg, const struct logged_event *event);
 /* Calls `each` for up to `most` events. Reads no others, however many the range has. */
 int store_events(struct store *s, const struct store_events_range *range, unsigned most,
 		 store_event_fn *each, void *arg, struct err *e);

@@ -48,11 +48,11 @@ static int teardown(void **state)
 
 static const struct command *const tables[] = {key_commands, audit_commands, NULL};
 
-static bool on_event(void *arg, uint64_t n, const char *line, size_t len)
+static bool on_event(void *arg, const struct logged_event *event)
 {
 	struct world *w = arg;
 
-	snprintf(w->audited, sizeof(w->audited), "%s", line);
+	snprintf(w->audited, sizeof(w->audited), "%s", event->line);
 	return true;
 }
 

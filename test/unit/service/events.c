@@ -30,8 +30,9 @@ static void field(const char *line, const char *name, char out[static 128])
 	snprintf(out, 128, "%.*s", (int)strcspn(at, "\""), at);
 }
 
-static void on_event(void *arg, const char *line, size_t len)
+static void on_event(void *arg, const struct logged_event *logged)
 {
+	const char *line = logged->line;
 	struct account *a = arg;
 	size_t used = strlen(a->text);
 	char event[128], sandbox[128], parent[128], winner[128], text[128], other[128];

@@ -765,14 +765,14 @@ static void event(struct store *s, const char *name)
 	event_of(s, "t", name);
 }
 
-static bool note_event(void *arg, uint64_t n, const char *line, size_t len)
+static bool note_event(void *arg, const struct logged_event *event)
 {
 	struct audit_line head;
 	char *text = arg;
 
-	assert_true(audit_line_parse(&head, line, len));
-	assert_int_equal(head.n, n);
-	sprintf(text + strlen(text), "%d %s|", (int)n, head.name);
+	assert_true(audit_line_parse(&head, event->line, event->len));
+	assert_int_equal(head.n, event->n);
+	sprintf(text + strlen(text), "%d %s|", (int)event->n, head.name);
 	return strcmp(head.name, "sandbox.failed") != 0;
 }
 
@@ -899,12 +899,12 @@ static void add_event_at(struct store *s, int64_t at_ms)
 	assert_int_equal(store_sandbox_seq(s, "sbx_1", 7, &e), 0);
 }
 
-static bool note_time(void *arg, uint64_t n, const char *line, size_t len)
+static bool note_time(void *arg, const struct logged_event *event)
 {
 	struct audit_line head;
 
-	assert_true(audit_line_parse(&head, line, len));
-	sprintf((char *)arg + strlen(arg), "%d ", (int)head.at_ms);
+	assert_true(audit_line_parse(&head, event->line, event->len));
+	sprintf((char *)arg + strlen(arg), "%d(%d) ", (int)event->at_ms, (int)head.at_ms);
 	return true;
 }
 
@@ -914,7 +914,7 @@ static void events_are_found_after_the_clock_was_set_back(void **state)
 	static const int64_t times[] = {1000, 2000, 3000, 500, 600, 700, 800, 3500};
 	const struct store_events_range all = {0};
 	struct store *s = open_store(*state);
-	char text[100] = "";
+	char text[200] = "";
 	struct err e;
 
 	for (size_t i = 0; i < sizeof(times) / sizeof(*times); i++)
@@ -929,7 +929,8 @@ static void events_are_found_after_the_clock_was_set_back(void **state)
 	assert_int_equal(later(s, 3499), 8);
 	assert_int_equal(later(s, 3500), 10);
 	assert_int_equal(store_events(s, &all, 100, note_time, text, &e), 0);
-	assert_string_equal(text, "1000 2000 3000 500 600 700 800 3500 900 ");
+	assert_string_equal(text, "1000(1000) 2000(2000) 3000(3000) 3000(500) 3000(600) "
+				  "3000(700) 3000(800) 3500(3500) 3500(900) ");
 	assert_int_equal(store_events_purge(s, 600, 100, &e), 1);
 	assert_int_equal(store_events_purge(s, 601, 100, &e), 1);
 	assert_int_equal(store_events_purge(s, 2000, 100, &e), 3); /* not the last event */
@@ -950,9 +951,9 @@ static void undone_event_leaves_no_time(void **state)
 	store_close(s);
 }
 
-static bool note_number(void *arg, uint64_t n, const char *line, size_t len)
+static bool note_number(void *arg, const struct logged_event *event)
 {
-	sprintf((char *)arg + strlen(arg), "%d ", (int)n);
+	sprintf((char *)arg + strlen(arg), "%d ", (int)event->n);
 	return true;
 }
 
