@@ -32,7 +32,7 @@ struct range {
 
 /*
  * Parses "address/prefix", or a single address. Returns false for anything else, and when bits
- * behind the prefix are set.
+ * after the prefix are set.
  */
 bool range_parse(struct range *out, const char *text);
 

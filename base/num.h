@@ -41,7 +41,7 @@ static inline bool fair_share(size_t total, size_t own, size_t most)
 	return total < most && (total < most / 2 || own < most / 8);
 }
 
-/* Parses the digits at *p and moves *p behind them. No digits count as 0. Returns false if the
+/* Parses the digits at *p and moves *p past them. No digits count as 0. Returns false if the
  * value is not in [min, max]. */
 static inline bool number_take(const char **p, uint32_t min, uint32_t max, uint32_t *out)
 {

@@ -20,9 +20,9 @@ extern const struct privileges privileges_warden;
 extern const struct privileges privileges_none;
 
 /*
- * Gives up for good, together with all processes that this one starts, whatever `p` does not keep:
- * removes it from the bounding set, empties the ambient set, and locks the secure bits, so that
- * root has no capability by its uid after an exec. Requires CAP_SETPCAP.
+ * Makes sure that programs which this process runs can never have a capability that `p` does not
+ * keep: removes these from the bounding set, empties the ambient set, and locks the secure bits, so
+ * that an exec as root does not give capabilities. Requires CAP_SETPCAP.
  */
 int privileges_bound(const struct privileges *p, struct err *e);
 

@@ -12,7 +12,7 @@ struct text_part {
 	const char *p, *end;
 };
 
-/* Moves behind `text` if the part begins with it; returns whether it does. */
+/* Returns whether the part begins with `text`, and if so moves past it. */
 static inline bool text_part_take(struct text_part *in, const char *text)
 {
 	size_t len = strlen(text);

@@ -50,10 +50,10 @@ int main(int argc, char **argv)
 	 * allocates.
 	 */
 	mallopt(M_ARENA_MAX, 1);
-	/* Keeps freed memory for the start of the guest, since new pages cost time. */
+	/* Lets malloc keep freed memory for the start of the guest, since new pages cost time. */
 	mallopt(M_TRIM_THRESHOLD, 512 << 10);
-	/* Keeps the buffers of connections (CONN_BUF_BYTES) on the heap, so that freed ones are
-	 * kept too. */
+	/* Has the buffers of connections (CONN_BUF_BYTES) allocated on the heap, so that malloc
+	 * keeps them, too, when they are freed. */
 	mallopt(M_MMAP_THRESHOLD, 512 << 10);
 	signal(SIGPIPE, SIG_IGN);
 	/* Reads the time zone file, if any, while files may still be opened. */

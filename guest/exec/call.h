@@ -41,7 +41,7 @@ struct call {
 	int64_t nudge_ms; /* from the last nudge to the next */
 	int32_t exit_code;
 	bool state_lost;
-	bool noted;		  /* the note was added: the output is complete */
+	bool noted;		  /* `note` was added to the output, which is complete now */
 	bool cut_short;		  /* the interpreter died before it had all of the code */
 	char note[CALL_NOTE_MAX]; /* the agent's own line on the call's stderr */
 	size_t last_len;

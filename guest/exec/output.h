@@ -103,7 +103,7 @@ void output_mark_end(struct output *o);
 /* Reads the pipes up to that mark. Returns true when all of it was read; otherwise it is to be
  * called again after output_resume. */
 bool output_drain(struct output *o);
-/* Adds a part of a result, or its end, behind the text that the pipes hold now. Returns false when
+/* Adds a part of a result, or its end, after the text that the pipes hold now. Returns false when
  * there is no room for it yet: it is to be called again after output_resume. */
 bool output_add_part(struct output *o, enum output_kind kind, const void *data, size_t len);
 /* Counts a result of the driver's that belongs to no call. */

@@ -89,7 +89,7 @@ static void scan(struct watched *folder, bool is_new)
 	closedir(dir);
 }
 
-/* Scans all folders that were not scanned yet; those found on the way are added behind them. */
+/* Scans all folders that were not scanned yet; those found on the way are appended to the list. */
 static void scan_new(void)
 {
 	while (w.folders.recursive && w.folders.scanned < w.folders.count)

@@ -54,7 +54,7 @@ void output_log_grow(struct output_log *l, unsigned stream, size_t n)
 	l->total += n;
 }
 
-/* Returns the number of the first run that ends behind `offset`: n_runs if there is none. */
+/* Returns the number of the first run that ends after `offset`; n_runs if there is none. */
 static uint64_t first_run(const struct output_log *l, uint64_t offset)
 {
 	uint64_t low = l->n_runs < LOG_RUNS ? 0 : l->n_runs - LOG_RUNS, high = l->n_runs;

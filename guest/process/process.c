@@ -355,7 +355,7 @@ void process_on_time(void)
 
 /* --- lists ---------------------------------------------------------------------------------- */
 
-/* Returns the first process behind those that the connection has received. */
+/* Returns the first process after those that the connection has received. */
 static struct process *next_listed(const struct conn *c)
 {
 	list_each (pos, &processes) {

@@ -77,7 +77,7 @@ static bool read_events(struct request *r, const struct event_query *q, service_
 	return r->op;
 }
 
-/* Completes a query for the events behind a position. Returns false with *f filled. */
+/* Completes a query for the events after a position. Returns false with *f filled. */
 static bool query_from(struct request *r, const struct event_position *at, struct event_query *q,
 		       struct failure *f)
 {

@@ -8,8 +8,8 @@
 
 /* Answers with the events of all hosts, in the order of time. */
 void fleet_events_serve(struct request *r, const struct event_query *q);
-/* Starts to read this host's events behind a position, as the request's call: those that its key
- * may see. Completes the query for that. Returns false with *f filled. */
+/* Starts, as the request's call, to read those events of this host that come after a position and
+ * that the request's key may see. Fills in the rest of the query. Returns false with *f filled. */
 bool events_read_from(struct request *r, const struct event_position *at, struct event_query *q,
 		      service_event_fn *fn, service_done_fn *ended, struct failure *f);
 

@@ -229,7 +229,7 @@ static void on_part(struct request *r)
 		go_on(r);
 }
 
-/* Asks for the host's entries behind `after`. */
+/* Asks for the host's entries after the position `after`. */
 static void ask(struct request *r, const struct fleet_host *host, const struct list_position *after)
 {
 	static const char *const own[] = {"limit", "cursor"};

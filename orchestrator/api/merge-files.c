@@ -148,7 +148,7 @@ static bool is_sandbox(struct request *r, const char *field, const char *id)
 {
 	if (id_valid("sbx_", id, strlen(id)))
 		return true;
-	return bad_request(r, "%s must be ids of sandboxes, \"%.60s\" is not", field, id);
+	return bad_request(r, "%s: \"%.60s\" is not the id of a sandbox", field, id);
 }
 
 /* Copies the ids. Returns false, with an answer given, for invalid ones. */

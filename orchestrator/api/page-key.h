@@ -28,9 +28,9 @@ bool fleet_page_key_read(struct fleet_place *host, struct list_position *at, enu
 			 const struct fleet_keys *keys,
 			 const uint8_t key[static FLEET_PAGE_KEY_LEN]);
 
-/* A position among the events of a host: behind the event with the number `n`, or if that is 0,
- * behind a time. In a key of all hosts, which hides the host as above, both are those of an event.
- */
+/* A position among the events of a host: after the event with the number `n`, or if `n` is 0, after
+ * the time `at_ms`. In a key for all hosts, which hides the host as above, both belong to one
+ * event. */
 struct event_position {
 	int64_t at_ms;
 	uint64_t n;

@@ -22,7 +22,7 @@ struct segments {
 	bool slash; /* a slash at the end */
 };
 
-/* Returns the decoded byte at *p and moves *p behind it; -1 for an invalid % and for NUL. */
+/* Returns the decoded byte at *p and moves *p past it; -1 for an invalid % and for NUL. */
 static int next_byte(const char **p, const char *end)
 {
 	const char *at = (*p)++;

@@ -699,7 +699,7 @@ int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX
 	return n;
 }
 
-/* Reads NAME=URL up to a comma or the end, and moves *p behind it. */
+/* Reads NAME=URL up to a comma or the end, and moves *p past them. */
 static bool take_region(const char **p, struct config_region *out)
 {
 	const size_t len = strcspn(*p, "=,"), url_len = strcspn(*p + len, ",");

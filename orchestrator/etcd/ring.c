@@ -59,7 +59,7 @@ int ring_key_read(struct ring_key *out, const char *text, size_t len, struct err
 	if (!hex_bytes(hash, sizeof(hash), in.key.hash))
 		return err_say(e, EINVAL, "hash must have %d hexadecimal digits", RING_HASH_TEXT);
 	if (!is_word(in.key.id) || !is_word(in.key.tenant) || !is_word(in.key.tier))
-		return err_say(e, EINVAL, "id, tenant and tier must be words");
+		return err_say(e, EINVAL, "id, tenant and tier must consist of a-z, 0-9 and _");
 	*out = in.key;
 	return 0;
 }

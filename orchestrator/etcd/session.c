@@ -229,8 +229,8 @@ static int check_fleet(struct session *s, struct err *e)
 	return ret;
 }
 
-/* Fails if another machine has this host's number: the card in etcd must be this machine's own, of
- * an earlier session. */
+/* Checks that the card that etcd has for this host's number is of an earlier session of this
+ * machine. Fails if it is another machine's. */
 static int check_own(const struct session *s, const struct present *present, struct err *e)
 {
 	struct card other;

@@ -933,8 +933,8 @@ static void hang_up_if_due(struct exec_lane *lane)
 		interrupt_for_hang_up(lane, exec->point.number, &exec->hang_up);
 }
 
-/* During a freeze, a call that was sent is still at the guest, although none runs. It is
- * interrupted when the sandbox is scheduled again. */
+/* During a freeze, running() finds no call, although the guest still has the one that it was sent.
+ * Such a call is interrupted once the sandbox is scheduled again. */
 static void exec_hang_up(struct op *op)
 {
 	struct exec *exec = exec_of_op(op);

@@ -20,7 +20,7 @@ void exec_start_waiting(struct sandbox *s);
 void exec_on_frame(void *arg, const struct agent_frame *frame);
 /* Continues the running call on a new connection to the agent, or fails it. */
 void exec_lane_reached(struct exec_lane *lane);
-/* Moves the calls of `from` behind those of `to`. */
+/* Moves the calls of `from` to the end of those of `to`. */
 void exec_append_calls(struct exec_lane *to, struct exec_lane *from);
 /* Fails the lane's first call. */
 void exec_lane_fail(struct exec_lane *lane, enum failure_code code, const char *text);

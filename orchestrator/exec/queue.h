@@ -121,7 +121,7 @@ bool exec_cut_longest(struct sandbox *s);
 /* Returns the bytes of unfinished results. Each copy of the calls has its own copy of these
  * bytes. */
 size_t exec_point_results(const struct exec_point *p);
-/* Drops the unfinished results: the copies of their calls report that. */
+/* Drops the unfinished results. Copies of their calls then report that the result is lost. */
 void exec_point_drop_results(struct exec_point *p);
 /* Adds copies of the calls to a new sandbox without calls, where they continue once the sandbox has
  * begun, or fail if the guest had not received them. Returns 0 or -ENOMEM. */

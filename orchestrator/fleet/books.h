@@ -63,8 +63,8 @@ void books_tidy(struct books *b, uint64_t now_ms);
 
 /* --- who is a keeper, and sure --------------------------------------------------------------- */
 
-/* Identifies the keepers among hosts that are sorted by their numbers; two hosts agree on them if
- * this is the same. */
+/* Returns a hash of the keepers among these hosts, which are sorted by their numbers. Two hosts
+ * with the same hash agree on who the keepers are. */
 uint64_t books_keepers(const struct place *hosts);
 /* Returns the index of the tenant's keeper. */
 uint16_t books_keeper(const struct place *hosts, uint64_t tenant);

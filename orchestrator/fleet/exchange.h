@@ -39,8 +39,9 @@ struct exchange_granted {
 /* Each line ends with a newline. */
 void exchange_print(char out[static EXCHANGE_LINE_MAX], const struct exchange *x);
 void exchange_print_granted(char out[static EXCHANGE_LINE_MAX], const struct exchange_granted *g);
-/* Both read a line at *text, which ends with a NUL, and move *text behind the line. They return
- * false, without a move, if the line is invalid. Later versions may add fields at its end. */
+/* Both read a line at *text, which ends with a NUL, and move *text past the line. They return
+ * false, without a move, if the line is invalid. Later versions may add fields at the end of a
+ * line. */
 bool exchange_read(struct exchange *x, const char **text);
 bool exchange_read_granted(struct exchange_granted *g, const char **text);
 

@@ -50,15 +50,15 @@ struct place_room {
 uint16_t place_used(const struct place_room *room);
 
 /* Whether a host works. PLACE_FAILURES creates that fail in a row close the host. After a wait, one
- * create is let through; each further failure doubles the wait. All zeros: the host works. */
+ * create is let through; each further failure doubles the wait. All fields 0: the host works. */
 struct place_health {
 	uint32_t failed;
 	uint32_t wait_ms;
-	uint64_t open_ms; /* when the next create may come */
+	uint64_t open_ms; /* if the host is closed: until when */
 };
 
-/* To be called with the result of every create, and of every warm sandbox that the pool makes: so
- * a host that works again is found without a user's create. */
+/* To be called with the result of every create, and of every warm sandbox that the pool makes. The
+ * pool's show that a host works again, without a user's create. */
 void place_result(struct place_health *health, bool ok, uint64_t now_ms);
 bool place_closed(const struct place_health *health, uint64_t now_ms);
 

@@ -42,8 +42,8 @@ static struct diff_entry *first(const struct diff_side *s)
 	return list_first_of(&s->ahead, struct diff_entry, link);
 }
 
-/* Removes the entry, and frees it unless it is the last one received: the next one must sort behind
- * that. */
+/* Removes the entry. Frees it, unless it is the last one received: the next one is compared with
+ * it, and must sort after it. */
 static void entry_remove(struct diff_side *s, struct diff_entry *n)
 {
 	s->ahead_bytes -= cost_of(n);

@@ -24,7 +24,7 @@ struct diff_entry;
 struct diff_side {
 	struct list ahead; /* struct diff_entry: not compared yet */
 	size_t ahead_bytes;
-	struct diff_entry *last; /* the entry received last, behind which the next one must sort */
+	struct diff_entry *last; /* the entry received last; the next one must sort after it */
 	bool ended;		 /* the listing of the root is complete */
 };
 

@@ -88,7 +88,7 @@ static inline struct guest_op *guest_op_of(const struct op *base)
 }
 
 /* Returns an operation of `size` bytes that reports its end to `fn`, which is NULL if its kind has
- * a `notify`. The members behind the shared state are zero. */
+ * a `notify`. The members after the shared state are zero. */
 struct guest_op *guest_op_new(struct service *c, const struct guest_op_kind *kind, size_t size,
 			      service_done_fn *fn, void *arg);
 /* Has the operation send this data after its request. */

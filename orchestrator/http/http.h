@@ -33,7 +33,7 @@ struct request_ops {
 /* Output is gathered in `out`, and sent by a function below. */
 struct request {
 	struct http *http; /* the server */
-	struct api *api;   /* its owner's */
+	struct api *api;   /* the server's owner */
 	struct loop *loop;
 	struct service *service;
 	const struct config *config;

@@ -289,7 +289,7 @@ static char *put_utf8(char *out, unsigned c)
 	return out;
 }
 
-/* Decodes an escape after "\u" and moves *p behind it. */
+/* Decodes an escape after "\u" and moves *p past it. */
 static char *put_unicode(char *out, const char **p, const char *end)
 {
 	unsigned unit = (unsigned)hex4(*p, end);

@@ -32,7 +32,7 @@ static struct span cut(struct span *s, char c)
 	return first;
 }
 
-/* Returns the decoded byte at *p and moves *p behind it; -1 for an invalid one. */
+/* Returns the decoded byte at *p and moves *p past it; -1 for an invalid one. */
 static int next_byte(const char **p, const char *end)
 {
 	const char *at = (*p)++;

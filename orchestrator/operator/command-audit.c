@@ -12,7 +12,7 @@
 #define BATCH 256
 
 struct listing {
-	struct store_events_range rest; /* behind the last event listed */
+	struct store_events_range rest; /* after the last event listed */
 	unsigned n;
 	FILE *out;
 };

@@ -583,8 +583,8 @@ static const struct allowance **find_reported(const struct peer_slots *s,
 	return found;
 }
 
-/* Reports the allowances whose keeper asks. If they are too many, the keeper asks for those behind
- * the last one; EXCHANGE_NOBODY is before any tenant. */
+/* Reports the allowances whose keeper asks. If there are too many for one answer, the keeper then
+ * asks for those after the last one; EXCHANGE_NOBODY comes before any tenant. */
 static void report(struct peer_slots *s, const struct exchange *asked, struct text *out)
 {
 	char line[EXCHANGE_LINE_MAX];

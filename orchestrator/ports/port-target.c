@@ -25,7 +25,7 @@ uint16_t port_number(const char *text, size_t len)
 	return port <= UINT16_MAX ? (uint16_t)port : 0;
 }
 
-/* Takes a port and the character behind it. */
+/* Takes a port and the character after it. */
 static bool take_port(struct text_part *in, uint16_t *port, char behind)
 {
 	const char *stop = memchr(in->p, behind, (size_t)(in->end - in->p));

@@ -23,7 +23,7 @@ struct port_target {
 	size_t path_len;
 };
 
-/* Reads "PORT-ID.DOMAIN", with or without a port behind it. `domain` is the setting sandbox_domain.
+/* Reads "PORT-ID.DOMAIN", with or without a port after it. `domain` is the setting sandbox_domain.
  * Sets id and port. */
 bool port_target_host(struct port_target *t, const char *host, size_t len, const char *domain);
 /* Reads "[/r/REGION]/v1/sandboxes/ID/ports/PORT/...", a path without authority. */

@@ -63,7 +63,7 @@ struct part {
 struct part_sizes {
 	size_t service, tenant, sandbox;
 };
-/* Lays out the states of all parts behind the structs they belong to. `parts` ends with NULL. */
+/* Lays out the states of all parts after the structs they belong to. `parts` ends with NULL. */
 void parts_place(struct part *const *parts, struct part_sizes *out);
 static inline void *part_of_service(const struct part *p, const struct service *c)
 {

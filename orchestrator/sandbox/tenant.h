@@ -104,11 +104,12 @@ bool tenant_has_space(const struct tenant *t, uint64_t bytes, const char *what, 
  * limit. */
 uint64_t tenant_spaces_bytes(const struct service *c, const char *tenant);
 
-/* An operation that lacks a part of a limit here, in a fleet, and waits until the tenant's keeper
- * was asked for more. Embedded in its owner; zeroed before first use. */
+/* The wait of an operation that needs more of a limit than this host's allowance in a fleet. It
+ * lasts until orchestrator/peers has asked the tenant's keeper for more, and ends it. Embedded in
+ * its owner; zeroed before first use. */
 struct tenant_wait {
-	struct list link; /* on a list of orchestrator/peers, which sets `asked` and ends it */
-	struct deferred deferred; /* the end is about to be reported */
+	struct list link;	  /* on a list of orchestrator/peers, which also sets `asked` */
+	struct deferred deferred; /* reports the end */
 	struct failure lack;
 	bool asked, refused;
 	unsigned times;
@@ -119,9 +120,9 @@ struct tenant_wait {
  * later: with NULL if there is more now, which others may take first, or else with the reason. */
 bool tenant_wait_for(struct tenant_wait *w, struct tenant *t, struct failure *f,
 		     service_done_fn *fn, void *arg);
-/* Ends the wait; `f`: as `fn` gets it. */
+/* Ends the wait and has `fn` called with `f`. */
 void tenant_wait_finish(struct tenant_wait *w, struct service *c, const struct failure *f);
-/* Gives up the wait, if there is one. */
+/* Ends the wait, if there is one, without a call of `fn`. */
 void tenant_wait_end(struct tenant_wait *w);
 
 #endif

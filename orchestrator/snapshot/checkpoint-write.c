@@ -2,8 +2,8 @@
 /*
  * Writes checkpoints to disk in the background, one at a time and oldest first, as a freeze writes
  * a Space, and then frees their memory. A checkpoint that can't be written now stays in memory,
- * behind the others. A checkpoint from which sandboxes are being started is passed over until they
- * have begun.
+ * and comes after the others. A checkpoint from which sandboxes are being started is passed over
+ * until they have begun.
  */
 #include <string.h>
 

@@ -112,7 +112,7 @@ static void wait_for_turn(struct freeze *fr)
 	list_add_tail(&of->freezes, &fr->waiting);
 }
 
-/* Leaves the queue, and moves the tenant behind the others. */
+/* Leaves the queue, and moves the tenant to the end of the tenants. */
 static void stop_waiting(struct freeze *fr)
 {
 	struct tenant *t = fr->owner;

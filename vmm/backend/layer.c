@@ -87,8 +87,8 @@ static void encode_header(uint8_t block[HEADER_BYTES], const struct layer_stack 
 /* --- sealed layers --- */
 
 /*
- * True for a size that the disk has or had. An earlier size fills whole pages of the bitmap, so no
- * bits behind the old end are read.
+ * Returns whether the disk has, or earlier had, this size. Each earlier size fills whole pages of
+ * the bitmap, so no bits after the old end are read.
  */
 static bool is_part(const struct layer_stack *s, uint64_t disk_bytes)
 {

@@ -22,10 +22,10 @@ struct layer_stack;
  * Opens a disk of `disk_bytes` (a multiple of 4096).
  *
  * `base_fd` is a raw file or block device, or -1 for an all-zero base. It may be shorter than the
- * disk, which then reads as zeros behind its end, or longer; the excess is not visible. `sealed`
+ * disk, which then reads as zeros after its end, or longer; the excess is not visible. `sealed`
  * are `n` sealed layers, oldest first, each the parent of the next; each one is verified. A sealed
  * layer may come from a time when the disk was smaller (a multiple of 128 MiB); it has no clusters
- * behind that size. `writable_fd` is an empty file open for reading and writing.
+ * past that size. `writable_fd` is an empty file open for reading and writing.
  *
  * Owns all descriptors on success; on failure the caller keeps them. The bitmaps of sealed layers
  * are mapped from their files, which nobody may change: truncating one under a running VM kills

@@ -208,7 +208,7 @@ static int add_snapshot(struct gather *g, uint64_t start, uint64_t end, struct e
 
 /*
  * Adds one extent. *next is the first extent of `dirty` inside it, and on return the first one
- * behind it.
+ * after it.
  */
 static int add_extent(struct gather *g, const struct extent *extent, const struct extents *dirty,
 		      uint32_t *next, struct err *e)

@@ -178,7 +178,7 @@ static bool header_fits(const struct net *n, struct virtio_net_hdr_v1 *hdr)
 static ssize_t read_tap(struct net *n, struct virtio_net_hdr_v1 *hdr, size_t room)
 {
 	struct iovec iov[VQ_SIZE_MAX + 2] = {{hdr, NET_HDR_BYTES}};
-	uint8_t beyond; /* a frame that is too long reads into this byte behind the buffers */
+	uint8_t beyond; /* follows the buffers; gets a byte if the frame is too long for them */
 	unsigned count;
 
 	count = 1 + iov_slice(n->window.iov, n->window.niov, NET_HDR_BYTES, room - NET_HDR_BYTES,
