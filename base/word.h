@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Returns a number for a hash table (FNV-1a). Not for words that somebody chooses who gains from
+/* Returns a number for a hash table (FNV-1a). Not for words from somebody who could gain from
  * collisions. */
 static inline uint64_t word_hash(const char *word)
 {
@@ -18,8 +18,8 @@ static inline uint64_t word_hash(const char *word)
 	return hash;
 }
 
-/* Returns whether a list as the kernel writes it, separated by spaces and perhaps with a line's
- * end, has the word. */
+/* Returns whether the word is in a list like those of the kernel, which are separated by spaces and
+ * may end with a newline. */
 static inline bool has_word(const char *list, const char *word)
 {
 	size_t len = strlen(word);

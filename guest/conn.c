@@ -238,8 +238,8 @@ void conn_hold(struct conn *c, bool held)
 	if (c->state == CONN_GONE || c->held == held)
 		return;
 	c->held = held;
-	/* While held, the socket is not watched at all: a hang-up would be reported again and again
-	 * until the code that was sent before it is read. */
+	/* While the connection is held, its socket is not watched at all. Otherwise, if the client
+	 * hung up, the kernel would report that again and again until all of its code is read. */
 	if (held)
 		watch_del(&c->watch);
 	else if (watch_add(&c->watch, c->watch.fd, c->watch.events) < 0)

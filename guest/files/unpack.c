@@ -37,7 +37,8 @@ static struct {
 	const char *folder;	    /* absolute */
 	int top;		    /* the folder */
 	bool created;		    /* by this request */
-	/* The name of the file that is being written; each file gets it in turn. */
+	/* The temporary name of the file that is being written, the same for one file after
+	 * another. */
 	char temporary[STAGED_NAME_SIZE];
 	int parent; /* folder of the current entry; -1: none */
 	char parent_path[PATH_MAX];

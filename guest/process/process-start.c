@@ -141,7 +141,8 @@ static int find_groups(const struct passwd *user, gid_t groups[static GROUPS_MAX
 	return n;
 }
 
-/* The program may open its own streams again, as /dev/stdout. */
+/* Makes the user the owner of the program's streams: a program may open them again, for example as
+ * /dev/stdout. */
 static void give_streams(const struct process_request *r, const struct passwd *user)
 {
 	bool own_stdin = r->flags & (AGENT_PROC_TTY | AGENT_PROC_STDIN);

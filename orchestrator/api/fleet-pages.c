@@ -26,8 +26,8 @@
 #define PARTS_MAX  64	       /* maximum of parts in a page */
 #define PAGE_MS	   5000	       /* time to gather a page, which then ends where it is */
 #define SILENT_MS  5000	       /* time that a whole list may wait for hosts that don't answer */
-#define PAGE_HOSTS 4	       /* hosts asked at once, until a page has entries of several */
-#define EMPTY_MAX  1000	       /* maximum of parts in a row, from one host, without entries */
+#define PAGE_HOSTS 4	       /* hosts asked ahead, as long as a page has entries of one host */
+#define EMPTY_MAX  1000	       /* most parts without entries that one host may send in a row */
 #define EMPTY_MS   3000	       /* time to wait for these parts; less than PAGE_MS */
 
 struct fleet_pages {

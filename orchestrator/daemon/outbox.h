@@ -17,9 +17,9 @@ struct outbox;
  * the webhooks are new, they begin with the next event. */
 int outbox_new(struct outbox **out, struct loop *loop, struct store *store, int fd,
 	       const char *wanted, struct err *e);
-/* Call it when there are new events. Accepts NULL, like the other functions. */
+/* To be called when there are new events. Accepts NULL, like the other functions. */
 void outbox_look(struct outbox *o);
-/* Once the loop was freed. */
+/* To be called after the loop was freed. */
 void outbox_free(struct outbox *o);
 
 struct outbox_stats {

@@ -484,7 +484,7 @@ static void watch_offers(struct session *s, const char *tables)
 	snprintf(path, sizeof(path), "%s/" OFFERS, tables);
 	s->offers = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	if (s->offers < 0 || inotify_add_watch(s->offers, path, IN_MOVED_TO | IN_ONLYDIR) < 0) {
-		log_warn("the keys of this host's service stay here: watch %s: %s", path,
+		log_warn("changes of this host's keys will not reach the fleet: watch %s: %s", path,
 			 strerror(errno));
 		close_fd(&s->offers);
 	}
@@ -505,7 +505,8 @@ static void take_offers(struct session *s)
 	s->offered = false;
 	scoped_free char *text = read_file(s->dir, OFFER_FILE, RING_FILE_MAX, &len);
 	if (text && ring_take_file(s->ring, text, len, &e) < 0)
-		log_error("the keys of this host's service are not used: %s", e.text);
+		log_error("cannot read the keys that this host's service offers to the fleet: %s",
+			  e.text);
 }
 
 /* Puts the key. If another host has put a version of it meanwhile, merges that version; the key may

@@ -64,7 +64,7 @@ void slots_use(struct slots *s, uint32_t used);
  * a take or put, and each few seconds. `waiting`: slots for which somebody waits.
  */
 bool slots_due(struct slots *s, uint32_t waiting, uint64_t now_ms, uint32_t *want);
-/* The same for a record that must be written again lest it lapse. */
+/* Does the same for a record that would lapse if it were not written again. */
 bool slots_renew(struct slots *s, uint32_t *want);
 /* Notes that the record now has the value `record`, and that `left` slots are free for any host. */
 void slots_written(struct slots *s, uint32_t record, uint32_t left, uint64_t now_ms);

@@ -57,7 +57,8 @@ static int audit(const struct command_env *env, int argc, const char *const argv
 	while (ret == 0 && l.n == BATCH) {
 		l.n = 0;
 		ret = store_events(env->store, &l.rest, BATCH, list_one, &l, e);
-		if (env->rest) /* the service */
+		/* The service answers with one batch; rametctl asks it for the next one. */
+		if (env->rest)
 			break;
 	}
 	return ret;

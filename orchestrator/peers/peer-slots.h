@@ -82,11 +82,11 @@ void peer_slots_answered(struct allowance *a, const struct exchange_granted *g);
 
 /* --- peer-books.c --------------------------------------------------------------------------- */
 
-/* To be called every second or so. */
+/* To be called about once a second. */
 void peer_books_tick(struct peer_slots *s);
-/* The table changed. */
+/* To be called when the table has changed. */
 void peer_books_refresh(struct peer_slots *s);
-/* Serves a write of this host itself: peer_slots_answered follows later. */
+/* Serves a write of this host itself, and calls peer_slots_answered later. */
 void peer_books_settle(struct peer_slots *s, const struct exchange *x, struct allowance *a);
 void peer_books_cancel(struct settling *w);
 /* Serves a write of another host. */

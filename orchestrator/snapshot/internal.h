@@ -65,7 +65,8 @@ struct op *rollback_refuse(struct service *c, const struct failure *f, service_r
 			   void *arg);
 
 /* each-call.c: checkpoints that are taken after each call of a sandbox (checkpoint_calls). */
-/* The sandbox was used. A call then overtakes a checkpoint whose snapshot has not begun. */
+/* To be called when the sandbox is used. If a call begins, a checkpoint whose snapshot has not
+ * begun comes after it. */
 void each_call_touched(struct sandbox *s);
 /* Takes the checkpoint if it is due. */
 void each_call_start_waiting(struct sandbox *s);

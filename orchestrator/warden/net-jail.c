@@ -348,7 +348,8 @@ static int scrub(struct err *e)
 		return r;
 	int64_t fragments = net_fragments(e);
 	if (fragments > 0)
-		return err_say(e, EBUSY, "it may hold incomplete datagrams of the ended VM");
+		return err_say(e, EBUSY,
+			       "the kernel may hold incomplete datagrams of the ended VM");
 	return fragments < 0 ? (int)fragments : net_flush_connections(e);
 }
 

@@ -425,7 +425,8 @@ static int copy_ahead(struct ram *r, uint64_t least, uint64_t gap, struct round 
 	/* The freeze does not compare protected pages, so even a little is copied now. */
 	if (!result && changed.n && (round->tracked || round->changed > least))
 		result = add_layer(r, &changed, gap, &r->ahead, e);
-	if (result && round->tracked) /* protected pages may differ from the snapshot */
+	/* The protected pages may differ from the snapshot now: the freeze must compare them. */
+	if (result && round->tracked)
 		watch_end(r);
 	extents_free(&changed);
 	extents_free(&own);
