@@ -27,12 +27,14 @@ static int check_fill(const struct ctl_msg *m, struct err *e)
 		return err_say(e, EPROTO, "%u disk layers; the limit is %d", m->fill.layers,
 			       CTL_LAYERS_MAX);
 	if (m->fill.memory_layers > (m->fill.kind == CTL_RESTORE ? CTL_MEMORY_MAX : 0))
-		return err_say(e, EPROTO, "%u memory layers; a restore takes up to %d, a boot none",
+		return err_say(e, EPROTO,
+			       "there are %u memory layers; a restore takes up to %d, a boot none",
 			       m->fill.memory_layers, CTL_MEMORY_MAX);
 	if (!m->fill.disk_bytes || m->fill.disk_bytes % 4096 || m->fill.disk_bytes > DISK_BYTES_MAX)
-		return err_say(e, EPROTO,
-			       "a disk of %llu bytes: must be a multiple of 4096 up to 1 TiB",
-			       (unsigned long long)m->fill.disk_bytes);
+		return err_say(
+			e, EPROTO,
+			"the disk has %llu bytes; it must have a multiple of 4096 up to 1 TiB",
+			(unsigned long long)m->fill.disk_bytes);
 	if (!memchr(m->fill.cmdline, '\0', sizeof(m->fill.cmdline)))
 		return err_say(e, EPROTO, "the command line is not terminated within %d bytes",
 			       CTL_CMDLINE_MAX);
@@ -43,7 +45,7 @@ static int check_fill(const struct ctl_msg *m, struct err *e)
 
 static int check_flag(const char *name, uint32_t value, struct err *e)
 {
-	return value > 1 ? err_say(e, EPROTO, "%s is %u: must be 0 or 1", name, value) : 0;
+	return value > 1 ? err_say(e, EPROTO, "%s is %u; it must be 0 or 1", name, value) : 0;
 }
 
 static int check_connect(const struct ctl_msg *m, struct err *e)

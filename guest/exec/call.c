@@ -170,8 +170,8 @@ int call_code(struct interpreter *in, struct conn *c, const struct frame *f, str
 {
 	if (f->type != AGENT_CODE || !f->len || f->len > in->call.code_left)
 		return err_say(e, EPROTO,
-			       "code of a call: a frame of type %u with %u bytes; %u bytes of code "
-			       "are missing",
+			       "a frame of type %u with %u bytes came in the code of a call, of "
+			       "which %u bytes are missing",
 			       f->type, f->len, in->call.code_left);
 	in->call.code_left -= f->len;
 	pass_on(in, c, AGENT_CODE, f->payload, f->len);

@@ -78,7 +78,7 @@ struct driver {
 	int starts_write_end;
 	enum driver_state state;
 	pid_t pid;
-	bool dead;	   /* reaped: nothing can be sent, its last frames are read */
+	bool dead;	   /* reaped: it gets no more frames, but its last ones are still read */
 	int status;	   /* of a dead process, from waitpid */
 	int left;	   /* of a dead process: bytes on ctl when it was reaped, not read yet */
 	bool held;	   /* `in` has a frame that waits for driver_resume; no other is read */

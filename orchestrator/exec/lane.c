@@ -34,7 +34,8 @@ static void lane_free(struct exec_lane *lane)
 	free(lane);
 }
 
-/* Calls may have come meanwhile: nothing starts while the sandbox is frozen or adopted. */
+/* Frees the lane, unless calls have come meanwhile. They may still wait, since none starts while
+ * the sandbox is frozen or adopted. */
 static void on_idle(void *arg)
 {
 	struct exec_lane *lane = arg;

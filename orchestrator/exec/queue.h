@@ -143,9 +143,9 @@ void exec_keep_all(struct sandbox *s, size_t replay_most);
 /* Adds an entry to the sandbox's history, and to its journal. */
 void exec_happened(struct sandbox *s, const struct history_entry *entry);
 /* Adds a checkpoint to the history and to the journal. `after`: number of the last entry when its
- * snapshot was taken. While that is the present state, the last entry gets the checkpoint, or a new
- * one if the last has a checkpoint already or if `name` is not NULL. Once calls have changed the
- * state, it is noted in the last entry of the earlier state, if that has no checkpoint yet. */
+ * snapshot was taken. While that is the present state, the last entry gets the checkpoint; if the
+ * last entry has one already, or `name` is not NULL, a new entry gets it. Once calls have changed
+ * the state, the last entry of the earlier state gets it, if that has none yet. */
 void exec_kept(struct sandbox *s, const char *checkpoint, const char *name, uint32_t after);
 /* Adds lines on the sandbox's calls to the report. */
 void exec_report(const struct sandbox *s, struct report *r);

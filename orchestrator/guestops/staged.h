@@ -30,8 +30,8 @@ struct staged_spec {
 /* `output` is valid during the callback only; NULL on failure. */
 typedef void staged_fn(void *arg, const struct text *output, const struct failure *f);
 
-/* `spec` is copied, except for the buffers of its texts, which the callee owns. An abandoned call
- * leaves nothing behind; once the command runs, it runs to its end. */
+/* `spec` is copied, except for the buffers of its texts, which the callee owns. If the operation is
+ * abandoned, the stage is removed, after the end of the command if that already runs. */
 struct op *staged_run(struct service *c, const char *tenant, const struct staged_spec *spec,
 		      staged_fn *fn, void *arg);
 

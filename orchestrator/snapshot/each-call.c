@@ -16,7 +16,7 @@
 #include "orchestrator/snapshot/internal.h"
 
 #define LEFT_MS	       (3600 * 1000) /* age at which checkpoints of an ended sandbox are removed */
-#define KEPT_SEQ_OTHER UINT64_MAX    /* no checkpoint was tried of the present state */
+#define KEPT_SEQ_OTHER UINT64_MAX    /* of the present state, no checkpoint was tried */
 
 /* Returns the sandbox's checkpoints after calls, oldest first. The first call finds those that a
  * previous instance of the service took. */
@@ -104,7 +104,7 @@ static void remove_one(struct space *p)
  * apart, so that they don't push out those that an undo can go to. */
 static void remove_surplus(const struct sandbox *s)
 {
-	/* of each kind: the checkpoint at hand and newer ones */
+	/* of each kind: number of the checkpoints from the one at hand to the newest */
 	uint32_t left[CHECKPOINT_UNDONE + 1] = {0};
 	struct list *all = all_of(s);
 
@@ -150,9 +150,10 @@ static void begin(struct sandbox *s)
 		service_checkpoint(s->service, s->tenant, s->id, &spec, on_taken, s);
 }
 
-/* In a fleet, other hosts have all checkpoints that the tenant may have more: replaces the oldest
- * one here. Removes none when that does not help, as while this host has lost its allowance, or may
- * not be needed, as while the keeper is away. */
+/* Makes room for a checkpoint if, in a fleet, the rest of the tenant's limit is in use on other
+ * hosts: removes the oldest one here. Removes none while this host has no allowance, since that
+ * would not help, or while the keeper is away, since it may grant more later. Returns whether there
+ * is room now. */
 static bool replaces_oldest(struct sandbox *s)
 {
 	struct failure f;

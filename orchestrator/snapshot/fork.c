@@ -13,7 +13,7 @@
  * followed by adding the snapshot to the catalogue. Sandboxes are started from a checkpoint or
  * Space with the same steps, except that the existing snapshot is opened during step 1 instead of
  * step 2, and that a child that fails does not undo the others. For a rollback, one child is
- * started so, and its VM is given to the sandbox that is rolled back instead of step 4.
+ * started in this way. Instead of step 4, its VM is given to the sandbox that is rolled back.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@
 #include "orchestrator/snapshot/space-files.h"
 
 /* A fork copies the running calls for each child. This limits the bytes of long unfinished lines in
- * all these copies together, and a second time those of unfinished results. */
+ * all these copies together and, as a separate limit, those of unfinished results. */
 #define HELD_MOST (64u << 20)
 
 #define GETS_NONE "gets no checkpoint" /* how an error continues for a sandbox at a limit */
@@ -402,7 +402,7 @@ static bool is_too_much(const struct fork *fork, size_t held)
 	return held > LINE_TIGHT_BYTES && output_is_tight(exec_of(fork->parent)->output);
 }
 
-/* Delivers long unfinished lines of the parent in parts, as if memory was short, since each child
+/* Delivers long unfinished lines of the parent in parts, as if memory were short, since each child
  * or checkpoint gets a copy of them. Returns false when a reader of these parts has ended the
  * fork. */
 static bool cut_lines(struct op *op)

@@ -168,7 +168,7 @@ static void leave(struct freeze *fr)
 
 /* --- freeing -------------------------------------------------------------------------------- */
 
-/* Counts the bytes as about to be taken by the Space, instead of those counted before. */
+/* Sets the number of bytes that are counted for the tenant as about to be taken by the Space. */
 static void set_aside(struct freeze *fr, uint64_t bytes)
 {
 	fr->owner->coming_bytes += bytes - fr->coming_bytes;
@@ -435,9 +435,9 @@ static void on_more_space(void *arg, const struct failure *refused)
 	write_if_allowed(arg, refused);
 }
 
-/* Asks the tenant's keeper, once: the VM is paused meanwhile, and the freeze has a slot. A sandbox
- * whose lifetime is over has time and would be lost, so for it the keeper is asked again: at each
- * question, it asks only a few of the hosts that have room to spare. */
+/* Asks the tenant's keeper for more room. It is asked only once, because the VM stays paused and
+ * the freeze keeps its slot meanwhile. A sandbox whose lifetime is over has time, and would be lost
+ * otherwise. For it, the keeper is asked again, since it finds room on few hosts at a time. */
 static bool asks_keeper(struct freeze *fr, struct failure *f)
 {
 	if (fr->wait.times && !sandbox_is_over(fr->sandbox))
@@ -445,8 +445,8 @@ static bool asks_keeper(struct freeze *fr, struct failure *f)
 	return tenant_wait_for(&fr->wait, fr->owner, f, on_more_space, fr);
 }
 
-/* Returns whether a Space that may be too large is written nevertheless, since it may turn out to
- * be smaller. If the keeper refused it, only to save a sandbox that can't go on. */
+/* Returns whether a Space that may be above the limit is written nevertheless, since it may turn
+ * out to be smaller. After the keeper's refusal, only a sandbox that can't go on is written. */
 static bool may_fit(const struct freeze *fr)
 {
 	struct failure f;
@@ -454,9 +454,9 @@ static bool may_fit(const struct freeze *fr)
 	return !fr->wait.times || (sandbox_is_over(fr->sandbox) && has_room(fr, 1, &f));
 }
 
-/* Writes the Space, whose size is at most that of the snapshot: files that checkpoints have are
- * shared. So the limit is checked again once it is written. `refused`: the keeper's answer, or
- * NULL. */
+/* Writes the Space if it is within the limit, or may be (may_fit). It takes at most as much as the
+ * snapshot, or less because it shares files with checkpoints, so the limit is checked again once
+ * the Space is written. `refused`: the keeper's answer, or NULL. */
 static void write_if_allowed(struct freeze *fr, const struct failure *refused)
 {
 	const uint64_t bytes = space_bytes_of(fr->image);

@@ -183,9 +183,10 @@ int spaces_sweep(const char *state_dir, const struct spaces_sweep *s, struct err
 
 #define COPIES 2048u /* entries; a file whose copy is displaced is copied again */
 
-/* The last copy of a file without a name, which is a memory layer. The next checkpoint of the same
+/* The last copies of memory layers, which are files without a name. The next checkpoint of the same
  * sandbox has most of these layers, too, and links the copies. A VM process could make a file that
- * passes for another one; that can harm its own sandbox only, by which copies are looked up. */
+ * passes for another one. It can harm only its own sandbox, since copies are looked up by file and
+ * sandbox. */
 static struct copy {
 	struct file_id source;
 	char sandbox[SANDBOX_ID_LEN + 1];
@@ -221,7 +222,7 @@ static bool find_copy(const struct space_write *w, const struct stat *source, st
 	return file_id_equal(&out->source, &id) && !strcmp(out->sandbox, w->sandbox);
 }
 
-/* Links the copy of the file that another Space has. Its checksum must be known. */
+/* Links the copy of the file that another Space has. The copy's checksum must be known. */
 static bool link_copy(const struct space_write *w, const struct stat *source, const char *name)
 {
 	struct copy copy;
@@ -363,8 +364,8 @@ static int begin_copy(struct space_write *w, const char *name)
 	return w->out < 0 ? err_set(&w->job.err, errno, "make its %s", name) : 0;
 }
 
-/* Begins the next file: links it if that is possible (same file system, and the file has a name or
- * may get one), or a copy of it, else copies it. */
+/* Begins the next file. Links the file itself if that is possible (it is on the same file system,
+ * and has a name or may get one), else a copy of it; without either, copies the file. */
 static int begin_file(struct space_write *w)
 {
 	const int in = w->image->fds[w->at];
@@ -615,7 +616,7 @@ int space_read_step(void *job)
 	struct space_read *r = job;
 	int ret = read_some(r);
 
-	/* A missing or different file is permanent; too many open files are not. */
+	/* A missing or changed file stays so. A failure such as too many open files may pass. */
 	r->damaged =
 		ret == -ENOENT || ret == -ELOOP || ret == -EINVAL || ret == -ENOTSUP || ret == -EIO;
 	return ret;

@@ -346,7 +346,8 @@ static bool has_log(const char *path)
 	return access(log, F_OK) == 0 || errno != ENOENT;
 }
 
-/* Returns the URI of a database that SQLite opens as it is. The caller frees it. */
+/* Returns the URI by which SQLite opens a database as one that nobody changes, without a log. The
+ * caller frees it. */
 static char *immutable_uri(const char *path)
 {
 	char *uri = must_alloc(strlen("file://?immutable=1") + 3 * strlen(path) + 1);
@@ -358,9 +359,9 @@ static char *immutable_uri(const char *path)
 	return uri;
 }
 
-/* Opens the catalogue, which another process may have open: takes no lock, and writes nothing, also
- * not when it is closed. Like in store_open_db, the index of the log is in memory. A log that is
- * missing, SQLite would make even so. */
+/* Opens the catalogue, which another process may have open, to read it. Takes no lock and writes
+ * nothing, not even when the catalogue is closed. As in store_open_db, the index of the log is in
+ * memory. If the log is missing, immutable=1 keeps SQLite from making one. */
 static int open_to_look(sqlite3 **db, const char *path, struct err *e)
 {
 	char *uri = has_log(path) ? NULL : immutable_uri(path);
