@@ -22,9 +22,9 @@
 #define SAY_AGAIN_MS   60000
 #define PATH_ROOM      512
 #define KEY_ROOM       64
-#define WRITE_MS       250 /* from one table to the next: while many hosts join, each is a change */
-#define PUTS_MAX       64  /* keys in one turn, so that the tables are written meanwhile */
-#define PUT_TRIES      8   /* attempts to put a key that other hosts change meanwhile */
+#define WRITE_MS       250 /* least time between two tables, since each host that joins is a change */
+#define PUTS_MAX       64 /* keys in one turn, so that the tables are written meanwhile */
+#define PUT_TRIES      8  /* attempts to put a key that other hosts change meanwhile */
 
 /* A file that this program writes, and replaces when its text changes. */
 struct table {
@@ -34,7 +34,7 @@ struct table {
 
 /* A list that is being read, in several answers. */
 struct listing {
-	int64_t at;		     /* the revision; 0: it has not begun */
+	int64_t at;		     /* the revision; 0: the list has not begun */
 	char last[ETCD_KEY_MAX + 2]; /* the last key that was read, then \x01 */
 };
 
@@ -340,8 +340,8 @@ static void begin_list(struct session *s)
 	ring_list_begin(s->ring);
 }
 
-/* Reads all keys, as of one revision. If no member answers, the next call goes on with what is
- * missing: an etcd that is busy with the lists of many hosts has done nothing in vain. */
+/* Reads all keys, as of one revision. If no member answers, the next call goes on with the keys
+ * that are missing, so that an etcd that is busy with many hosts need not answer twice. */
 static int list(struct session *s, struct err *e)
 {
 	struct etcd_range range;
@@ -661,9 +661,10 @@ static void await(struct session *s)
 	etcd_wait(s->etcd, ms, s->offers);
 	if (etcd_watches(s->etcd))
 		return;
-	/* The keepalive finds out whether this member works, before there is another watch. The
-	 * hosts of a member that was killed don't come to the others at the same time. Each watch
-	 * may end at once, as when its answer cannot be read, so the waits grow. */
+	/* The watch has ended. Waits, so that the hosts of a member that was killed don't all come
+	 * to the other members at the same time. The waits grow, since each watch may end soon, for
+	 * example because its answer cannot be read. Before the next watch, the keepalive finds out
+	 * whether this member works. */
 	if (boottime_ms() - s->watched_ms >= RETRY_MOST_MS)
 		s->watch_pause_ms = 0;
 	rest(s, &s->watch_pause_ms);

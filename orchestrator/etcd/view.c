@@ -272,8 +272,9 @@ bool view_load(struct view *v, const char *text, size_t len)
 
 /* --- cards ------------------------------------------------------------------------------------ */
 
-/* Tolerates a clock that seems late, because etcd is slow while many hosts join at once. A host
- * whose clock is a little behind notices that itself: to it, the others are ahead. */
+/* Warns of a host whose clock is wrong. Tolerates a clock that seems late, because etcd is slow
+ * while many hosts join at once. If a clock really is a little late, its own host warns: to it, the
+ * others are ahead. */
 static void check_clock(const struct fleet_host *h, int64_t now)
 {
 	const int64_t ahead = h->seen - now;

@@ -433,7 +433,7 @@ int etcd_watch_read(struct etcd_change *out, const char *line, size_t len, etcd_
 
 /* --- failures and versions ------------------------------------------------------------------- */
 
-/* etcd 3.6 has only the message, older ones have both. */
+/* An error of etcd: before version 3.6 with a code, from 3.6 on only a message. */
 struct failed {
 	struct json_text message;
 	uint32_t code;

@@ -99,7 +99,8 @@ static int work(struct disk_job *job)
 	return read_table(r->dir, &r->table, &job->job.err);
 }
 
-/* The ids that were made so far are those of this cell and this number. */
+/* Returns whether both tables give this host the same place, which is part of the ids that it has
+ * made. */
 static bool is_same_place(const struct fleet_table *a, const struct fleet_table *b)
 {
 	return a->cell == b->cell && a->self->number == b->self->number &&

@@ -123,7 +123,8 @@ uint32_t slots_yield(struct slots *s, uint32_t needed)
 {
 	const uint32_t spare = slots_free(s);
 
-	if (s->busy || s->want != s->held) /* the keeper may read both in any order */
+	if (s->busy ||
+	    s->want != s->held) /* the keeper may read the write and this answer in any order */
 		return 0;
 	const uint32_t yielded = min_u32(max_u32((spare + 1) / 2, needed), spare);
 

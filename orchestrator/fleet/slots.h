@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How many sandboxes a tenant runs in the whole fleet, without a question for each. A tenant's
- * limit is divided into allowances: a host holds some slots of it, recorded by the tenant's keeper,
- * another host (books.h), and a create takes one from memory. A host asks for more before it has
- * none, and returns what it did not need for a while. The sum of all records is at most the limit.
- * Other limits of a tenant, as on the size of disks, are divided in the same way: a slot is then
- * one of its units. Spaces and checkpoints outlive sandboxes, and so do their slots.
+ * Limits the number of a tenant's sandboxes in the whole fleet, without a question to other hosts
+ * at each create. A tenant's limit is divided into allowances: each host holds some slots of it,
+ * and a create takes one of these from memory. The tenant's keeper, a host too (books.h), records
+ * the allowances; their sum is at most the limit. A host asks for more slots before it has none
+ * left, and returns those that it did not need for a while. Other limits of a tenant, such as the
+ * size of all disks, are divided in the same way: a slot then is a unit of that limit. Slots of
+ * Spaces and checkpoints, like these, outlive sandboxes.
  *
  * All here is computation: the caller gives the time (in ms, of a clock that nobody sets), and
  * carries writes between slots_due, slots_grant (where the records are) and slots_written.

@@ -123,8 +123,8 @@ void peer_failed(struct failure *f, const char *host, const char *why);
 
 /* --- peer-place.c --------------------------------------------------------------------------- */
 
-/* Asks a host for its load, which the answer to any request has; and how long the answer may
- * take. */
+/* Asks a host for its load, which every answer of a host has, and the time limit for that
+ * answer. */
 #define PEER_ASK_LOAD "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 #define PEER_LOAD_MS  1000
 bool peer_read_load(struct place_load *load, const struct port_answer *a);

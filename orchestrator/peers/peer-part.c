@@ -62,7 +62,8 @@ bool peers_is_silent(const struct peers *p, const struct request *r, uint32_t nu
 	return false;
 }
 
-/* A host that takes connections may be slow for this tenant only, who may have many entries. */
+/* Notes that the host did not answer in time. If it took the connection, this counts for the
+ * request's tenant only, whose entries may be many. */
 static void note_silent(struct peers *p, const struct request *r, const struct asking *a)
 {
 	const size_t at = p->next_silent++ % PEERS_SILENT_MAX;

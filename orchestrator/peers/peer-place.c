@@ -202,7 +202,7 @@ static void begin_keyed(struct placing *w)
 
 	c->only_homes = true;
 	c->n_homes = key_homes(w->peers, w->key, w->homes);
-	c->slots_here = 0; /* a repetition would not be recognized if no home made it */
+	c->slots_here = 0; /* only a home may make it, where a repetition is recognized */
 	for (uint32_t i = 0; i < c->n_homes; i++)
 		if (w->homes[i] == w->peers->place.self)
 			c->slots_here = UINT32_MAX;

@@ -19,11 +19,12 @@
 
 #define TICK_MS	 1000
 #define RENEW_MS 15000
-/* The same for a tenant who has only Spaces and checkpoints here, since a host has many of these;
- * and how soon the keeper is asked again if it is away. */
+/* For a tenant who has only Spaces and checkpoints here, since a host has many such tenants: how
+ * soon an allowance is renewed, and how soon a keeper that is away is asked again. */
 #define RENEW_IDLE_MS 60000
 #define RETRY_IDLE_MS 5000
-/* Questions for such tenants at one tick: these, and one for each so many allowances. */
+/* Keepers are asked for at most this many such tenants at a tick, and for one more for each
+ * IDLE_ASKS_EACH allowances. */
 #define IDLE_ASKS      32
 #define IDLE_ASKS_EACH 16
 /* Time for the keeper's answer; the keeper may ask other hosts first. */
@@ -31,7 +32,7 @@
 #define LEASE_MS  (BOOKS_LEASE_MS - 5000) /* clocks of two hosts differ in speed */
 _Static_assert(RENEW_IDLE_MS + RETRY_IDLE_MS + 2 * (ANSWER_MS + TICK_MS) < LEASE_MS,
 	       "an answer may get lost");
-#define AWAY_RETRY_S 5 /* at least, before a request is repeated while the keeper is away */
+#define AWAY_RETRY_S 5 /* least Retry-After of a refusal while the keeper is away */
 /* Attempts for one request: others may be quicker to take what was granted. */
 #define TRIES	     5
 #define HOMES_MAX    FLEET_HOSTS_MAX

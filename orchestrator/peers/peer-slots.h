@@ -35,7 +35,7 @@ struct allowance {
 	bool away; /* the keeper did not answer, or is not sure: the overdraft may be used */
 	uint64_t sent_ms, until_ms; /* when the keeper's last lease began, and when it ends */
 	struct list waiters;	    /* struct tenant_wait, of operations that lack slots */
-	bool busy;		    /* the keeper is asked: */
+	bool busy;		    /* the keeper is asked, by one of these: */
 	struct peer_call call;
 	struct settling *settling; /* if this host is the keeper */
 };

@@ -79,7 +79,7 @@ static bool was_logged(uint64_t logged_ms, uint64_t now_ms)
 	return logged_ms && now_ms - logged_ms < LOG_INTERVAL_MS;
 }
 
-/* Anybody can connect and be refused: so one line a minute for all of them. */
+/* Logs one refusal a minute for all callers together, since anybody can connect. */
 static void log_refused(struct peers *p, const char *name, const char *reason)
 {
 	const uint64_t now = log_now_ms();
@@ -90,8 +90,9 @@ static void log_refused(struct peers *p, const char *name, const char *reason)
 	log_warn("refusing a host's certificate for \"%s\": %s", name, reason);
 }
 
-/* Returns whether the log is to say this of a host: if it did not in the last minute. A hostile
- * host may think of many reasons, so there is a bound for all hosts. */
+/* Returns whether the log has not said this of the host in the last minute, and so must say it now.
+ * A hostile host may invent many reasons, so only PEERS_LOGGED_MAX lines are remembered and allowed
+ * per minute. */
 static bool is_news(struct peers *p, uint32_t number, const char *reason)
 {
 	const uint64_t hash = load_hash(reason, strlen(reason)), now = log_now_ms();
@@ -200,8 +201,8 @@ static int make(SSL_CTX **out, struct peers *p, const SSL_METHOD *method,
 	return 0;
 }
 
-/* Others would refuse this host: better to learn that from its own log. The table may get a new
- * certificate later. */
+/* Checks that other hosts accept this host's certificate: operators should learn from its own log
+ * that they don't. The table may get a new certificate later. */
 static int check_own(const struct peers *p, const struct fleet_host *self, struct err *e)
 {
 	const X509 *cert = SSL_CTX_get0_certificate(p->server);
