@@ -19,8 +19,8 @@ int confine_vcpu(struct confine *c, struct err *e);
 int confine_loop(struct confine *c, struct err *e);
 /*
  * Confines the calling thread further, once the guest runs: the state of vCPUs and chips can still
- * be read but no longer set. Call it only on a thread confined by
- * one of the two above: this filter alone allows everything else.
+ * be read but no longer set. Call it only on a thread confined by one of the two above: this filter
+ * alone allows everything else.
  */
 int confine_running(struct confine *c, struct err *e);
 

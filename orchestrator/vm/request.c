@@ -422,8 +422,8 @@ static void on_charged(void *arg, int error, uint64_t charged, const char *text)
 	}
 }
 
-/* Starts a snapshot. First asks the warden for the VM's memory use if it may be near its limit, as
- * few are. */
+/* Starts a snapshot. If the VM may be near its memory limit, as few VMs are, first asks the warden
+ * how much memory it uses. */
 static void start_image(struct vmproc_request *r)
 {
 	struct vmproc *vm = r->vm;

@@ -48,9 +48,9 @@ uint64_t limits_need(enum host_limit limit, const struct config *config);
 void limits_check(const struct host_limits *limits, const struct config *config,
 		  void (*notify)(void *arg, const char *sentence), void *arg);
 
-/* For programs that an operator starts in a shell, whose own cgroup is the login's: if no setting
- * names a cgroup, sets it to that of ramet-vms.service, if that unit runs on the host whose files
- * are below `root`. */
+/* If no setting names a cgroup, and ramet-vms.service runs on the host whose files are below
+ * `root`, sets config->cgroup to the cgroup of that unit. For programs that an operator starts in a
+ * shell, whose own cgroup is that of the login. */
 void limits_use_unit(struct config *config, const char *root);
 
 /* Runs limits_check for this host. */

@@ -208,7 +208,8 @@ static int bring_up(struct mnl_socket *host, struct mnl_socket *own, const char 
 	return 0;
 }
 
-/* Its IPv6 address was removed if it was up before. */
+/* Gives the tap its addresses and brings it up. If it was up before, the kernel has removed its
+ * IPv6 address. */
 static int bring_up_tap(struct mnl_socket *own, bool ipv6, struct err *e)
 {
 	int r = address_tap(own, ipv6, e);

@@ -71,8 +71,9 @@ static bool is_closed(uint32_t slot)
 }
 
 /* Works whatever the previous state of the slot was: only elements that exist can be deleted, and
- * adding an existing one changes nothing. A slot that is open is left alone: after a deletion, the
- * kernel lets the close of the socket wait for a grace period, 11 ms of each new VM. */
+ * adding an existing one changes nothing. A slot that is open already is left alone: a deletion
+ * would cost each new VM 11 ms, since the kernel then lets the close of the socket wait for a grace
+ * period. */
 int net_egress(const struct net *n, uint32_t slot, bool allowed, struct err *e)
 {
 	struct batch b = {0};

@@ -194,10 +194,9 @@ struct vio_net_stats vio_net_stats(const struct vio_dev *d);
 /*
  * Connects the host to a guest port and joins the connection to `stream_fd` (a stream socket,
  * blocking or not, owned by the device from here on). Connections that are not `vital` leave one
- * place free. `done` is called once, on the loop's thread
- * and without locks, perhaps before this returns, with 0, -ECONNREFUSED, -ETIMEDOUT, -ECONNRESET
- * (the guest's driver or the socket's other end went away, or the device is freed), -EMFILE (too
- * many connections) or -ENOMEM.
+ * place free. `done` is called once, on the loop's thread and without locks, perhaps before this
+ * returns, with 0, -ECONNREFUSED, -ETIMEDOUT, -ECONNRESET (the guest's driver or the socket's other
+ * end went away, or the device is freed), -EMFILE (too many connections) or -ENOMEM.
  */
 typedef void vio_vsock_done(void *arg, int result);
 void vio_vsock_connect(struct vio_dev *d, uint32_t port, bool vital, int stream_fd,
