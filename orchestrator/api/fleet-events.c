@@ -43,8 +43,8 @@ static const struct fleet_table *table_of(const struct request *r)
 
 /* --- parts ---------------------------------------------------------------------------------- */
 
-/* Reads whether more events follow the part. Returns false if it does not say so, as that of an
- * older version, which does not know positions. */
+/* Reads whether more events follow the part. Returns false if the part does not say, as one from a
+ * host with an older version, which does not know positions. */
 static bool read_next(const struct peers_part *part, bool *more)
 {
 	uint8_t key[EVENT_KEY_LEN];
@@ -96,7 +96,7 @@ static void end(struct request *r, bool more)
 	answer(r, 200, "application/x-ndjson");
 }
 
-/* Ends an answer that could go on, and has nothing to go on with. */
+/* Ends an answer that is not complete, but cannot go on. */
 static void end_broken(struct request *r)
 {
 	struct failure f;

@@ -14,7 +14,8 @@ struct fleet_list {
 	struct text missing; /* uint32_t: the hosts that are left out */
 };
 
-/* Returns false after it has refused a flood of lists, for which other hosts would time out. */
+/* Begins a list. Returns false, with an answer given, if there are too many lists at a time: other
+ * hosts could not answer all of them within the time limit. */
 bool fleet_list_begin(struct fleet_list *l, struct request *r);
 void fleet_list_end(struct fleet_list *l);
 

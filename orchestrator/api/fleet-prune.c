@@ -9,7 +9,7 @@
 #include "orchestrator/api/fleet-list.h"
 #include "orchestrator/api/page-key.h"
 
-#define PRUNE_MS (60 * 1000) /* time for a host, and after which no more are asked */
+#define PRUNE_MS (60 * 1000) /* time limit of a host's prune; after it no more hosts are asked */
 
 struct fleet_prune {
 	struct fleet_list list;

@@ -14,8 +14,8 @@ bool fleet_prune_is_here(struct request *r, const struct json_text *sandbox);
 bool fleet_prune_asks(const struct request *r, const struct json_text *sandbox);
 /* Returns false after it has refused the request, since too many others ask all hosts now. */
 bool fleet_prune_begin(struct request *r);
-/* Adds what other hosts prune to the `n` checkpoints in r->out, which have so many bytes. Then
- * calls `done`. */
+/* Has the other hosts prune, too, and adds their checkpoints to the `n` in r->out, which have
+ * `bytes` bytes. Then calls `done`. */
 void fleet_prune(struct request *r, size_t n, uint64_t bytes,
 		 void (*done)(struct request *r, uint64_t bytes));
 

@@ -36,8 +36,8 @@ static void add_children(struct text *out, const struct request_made *made)
 	text_forked(out, &forked);
 }
 
-/* The same as when the sandboxes were made, except for the reasons of failures, which are not
- * kept. */
+/* Adds the same answer as when the sandboxes were made, except for the reasons of failures, which
+ * are not kept. */
 static void add_starts(struct text *out, const struct request_made *made)
 {
 	scoped_free const char **ids = must_alloc(FORK_MAX * sizeof(*ids));

@@ -98,8 +98,8 @@ typedef void body_fn(struct request *r, const void *values);
  * `serve` with them: now, or later for a large body. Does not call it when the body is invalid,
  * which is answered, or when the request has ended. */
 void body_read(struct request *r, const struct json_body *kind, body_fn *serve);
-/* Returns the body as data for a call to the service whose argument is `r`: all of it, if it was
- * received, else as it arrives, which begins with that call. */
+/* Returns the body as data for a call to the service whose argument is `r`: the whole body if it
+ * has arrived, else its parts as they arrive, which are read from that call on. */
 struct file_data body_data(struct request *r);
 
 void answer_status(struct request *r, int status);

@@ -88,7 +88,8 @@ static bool leaves_room(struct request *r)
 	const size_t others = r->http->n_live - 1;
 	size_t own = 0;
 
-	if (!r->key || fair_share(others, others, http_limits.requests)) /* whoever sent them */
+	/* With few requests in flight there is room, even if all are of this tenant. */
+	if (!r->key || fair_share(others, others, http_limits.requests))
 		return true;
 	list_each (pos, &r->http->live) {
 		const struct request *other = live_request(pos);
@@ -121,9 +122,8 @@ bool request_has_room(struct request *r)
 	return false;
 }
 
-/* h2o holds a body as long as the request runs, which a
- * guest may prolong. The limit for all bodies is below h2o's own limit, so that further ones can
- * arrive. */
+/* h2o holds a body as long as its request runs, which a guest may prolong. The limit for all bodies
+ * is below h2o's own limit, so that further bodies can arrive. */
 bool request_body_has_room(struct request *r)
 {
 	size_t held = 0, own = 0;

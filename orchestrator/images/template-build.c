@@ -268,9 +268,9 @@ static const struct agent_exec first_call = {.language = AGENT_PYTHON,
 					     .prepares = true};
 
 /* The guest reports freed pages to the host 2 s later. It should report those of its boot before
- * the snapshot, or every clone does, which costs each a megabyte. Python sleeps, since the end of a
- * process would free pages again, and in short parts, since the guest's clock runs on while the
- * build is held. */
+ * the snapshot: otherwise each clone does, which costs it a megabyte. It is Python that sleeps,
+ * since the end of another process would free pages again. It sleeps in short parts, since the
+ * guest's clock runs on while the build is held. */
 static const char sleep_5_s[] = "[__import__('time').sleep(0.1) for i in range(50)]";
 static const struct agent_exec wait_for_reports = {.language = AGENT_PYTHON,
 						   .code = sleep_5_s,

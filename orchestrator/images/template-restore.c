@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Restores from a template: opens the files that they need, and discards an image from which they
+/* Opens the files that restores from a template need, and discards an image from which restores
  * fail. */
 #include <errno.h>
 #include <fcntl.h>

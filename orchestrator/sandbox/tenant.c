@@ -12,7 +12,7 @@
 
 /* seconds; a sandbox may end at any time, but most live for minutes */
 #define CAP_RETRY_S 10
-/* How often one operation waits for the keeper: others may be quicker to take what it got. */
+/* Most waits of one operation for the keeper. Others may be quicker to take what was granted. */
 #define WAITS 5
 
 /* --- the object ------------------------------------------------------------------------------ */
@@ -209,8 +209,8 @@ bool tenant_has_disk(const struct service *c, const char *tenant, uint64_t gb, s
 	return false;
 }
 
-/* Returns what to do about a lack of checkpoints. Unless this host alone has all that the limit
- * permits, the keeper may just be away, and then none need be deleted. */
+/* Returns what to do when no more checkpoints are allowed. `full`: this host alone has all that the
+ * limit permits. If not, the keeper may only be away, and no checkpoint need be deleted. */
 static const char *advice(const struct tier *tier, bool full)
 {
 	if (!tier->checkpoints)

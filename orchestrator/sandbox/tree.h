@@ -102,7 +102,7 @@ struct tree_claim {
 	struct list link;   /* on tree->claims while it waits */
 	struct list starts; /* on tree->starts */
 	bool held, granted;
-	bool deleted;	  /* so was an ancestor, with its descendants */
+	bool deleted;	  /* an ancestor was deleted with all its descendants */
 	unsigned deletes; /* of the tree, when the claim was made */
 	bool freezing;	  /* waits for the claimant's freeze */
 };

@@ -46,8 +46,8 @@ static unsigned text_bucket(const char *text)
 	return word_hash(text) % TEXT_BUCKETS;
 }
 
-/* Keys of other hosts may be older than those that are here: a restart must not change who is the
- * newest. */
+/* Inserts the key by the time when it was made: one from another host may be older than those that
+ * are here, and after a restart the same key must be the newest. */
 static void insert(struct keys *k, struct entry *entry)
 {
 	struct list *bucket = &k->tenants[text_bucket(entry->key.tenant)];

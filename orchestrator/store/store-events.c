@@ -26,8 +26,8 @@ const struct store_sql store_event_sql[] = {
 		     "(SELECT tenant FROM event_counts ORDER BY events DESC, tenant DESC LIMIT 1) "
 		     "ORDER BY n LIMIT 1) AND n < ?1 AND "
 		     "(SELECT events FROM event_total) > ?2"},
-	/* Also keeps the last event. Goes by each event's own time (2440587.5: the Julian day of
-	 * 1970): a clock that was far ahead for a moment does not keep all later events. */
+	/* Also keeps the last event. Compares the time in each event (2440587.5: the Julian day of
+	 * 1970), so that one event from a clock that was far ahead does not keep all later ones. */
 	{EVENT_PURGE, "DELETE FROM events WHERE n IN (SELECT n FROM events ORDER BY n LIMIT ?2) "
 		      "AND round((julianday(substr(line, instr(line, '\"time\":\"') + 8, 24)) - "
 		      "2440587.5) * 86400000) < ?1 AND n < (SELECT max(n) FROM events)"},
@@ -161,7 +161,8 @@ static int read_from(struct store *s, uint64_t from, uint64_t *n, int64_t *at_ms
 
 int store_events_later(struct store *s, int64_t at_ms, uint64_t *n, struct err *e)
 {
-	uint64_t low = 0, high = s->events.last + 1; /* not later; later */
+	uint64_t low = 0,
+		 high = s->events.last + 1; /* the event `low` is not later than at_ms, `high` is */
 
 	while (low + 1 < high) {
 		const uint64_t middle = low + (high - low) / 2;

@@ -7,7 +7,7 @@
 
 #include "orchestrator/store/store.h"
 
-/* Those of a table follow each other. */
+/* The statements of one table follow each other. */
 enum statement {
 	SANDBOX_ADD,
 	SANDBOX_END,

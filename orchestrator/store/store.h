@@ -283,9 +283,8 @@ int store_events_later(struct store *s, int64_t at_ms, uint64_t *n, struct err *
 /* Keeps `most` events from now on: for one more, the oldest of the tenant with the most events is
  * removed. */
 void store_events_keep(struct store *s, uint64_t most);
-/* Looks at the oldest `most` events, and removes the ones from before `before_ms`, by the clock of
- * their time. Returns how many
- * it removed. */
+/* Removes those of the oldest `most` events that are from before `before_ms`, by the time in each
+ * event. Returns how many it removed. */
 int store_events_purge(struct store *s, int64_t before_ms, unsigned most, struct err *e);
 /* Sets the function that is called after each change with events. It must not change the
  * catalogue. */
