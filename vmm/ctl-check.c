@@ -14,14 +14,15 @@ static int check_fill(const struct ctl_msg *m, struct err *e)
 	static const uint8_t none[CTL_INSTANCE_LEN];
 
 	if (m->fill.kind != CTL_BOOT && m->fill.kind != CTL_RESTORE)
-		return err_say(e, EPROTO, "CTL_FILL of kind %u: must be CTL_BOOT or CTL_RESTORE",
+		return err_say(e, EPROTO,
+			       "CTL_FILL has the kind %u; it must be CTL_BOOT or CTL_RESTORE",
 			       m->fill.kind);
 	if (m->fill.has_initrd > (m->fill.kind == CTL_BOOT))
-		return err_say(e, EPROTO, "has_initrd is %u: must be 0, or 1 for a boot",
+		return err_say(e, EPROTO, "has_initrd is %u; it must be 0, or 1 for a boot",
 			       m->fill.has_initrd);
 	if (m->fill.ram_mib < CONFIG_RAM_MIB_MIN || m->fill.ram_mib > CONFIG_RAM_MIB_MAX ||
 	    m->fill.ram_mib % 2)
-		return err_say(e, EPROTO, "%u MiB of RAM: must be an even number from %d to %d",
+		return err_say(e, EPROTO, "ram_mib is %u; it must be an even number from %d to %d",
 			       m->fill.ram_mib, CONFIG_RAM_MIB_MIN, CONFIG_RAM_MIB_MAX);
 	if (m->fill.layers > CTL_LAYERS_MAX)
 		return err_say(e, EPROTO, "%u disk layers; the limit is %d", m->fill.layers,
@@ -84,20 +85,21 @@ static unsigned fds_of(const struct ctl_msg *m)
 int ctl_check_request(const struct ctl_msg *m, size_t bytes, unsigned nfds, struct err *e)
 {
 	if (bytes != sizeof(*m))
-		return err_say(e, EPROTO, "a message must have %zu bytes, got %zu", sizeof(*m),
+		return err_say(e, EPROTO, "a message must have %zu bytes, not %zu", sizeof(*m),
 			       bytes);
 	if (version_check("the message", m->version, CTL_VERSION, CTL_VERSION, e) < 0)
 		return -ENOTSUP;
 	if (!m->seq)
 		return err_say(e, EPROTO, "a request needs a seq that is not 0");
 	if (m->nfds != nfds)
-		return err_say(e, EPROTO, "%u descriptors announced, got %u", m->nfds, nfds);
+		return err_say(e, EPROTO, "%u descriptors were announced, but %u came", m->nfds,
+			       nfds);
 	if (m->type >= ARRAY_LEN(requests) || !requests[m->type].name)
 		return err_say(e, EPROTO, "unknown request type %u", m->type);
 	if (requests[m->type].check && requests[m->type].check(m, e) < 0)
 		return -EPROTO;
 	if (nfds != fds_of(m))
-		return err_say(e, EPROTO, "this %s request needs %u descriptors, got %u",
+		return err_say(e, EPROTO, "this %s request needs %u descriptors, not %u",
 			       requests[m->type].name, fds_of(m), nfds);
 	return 0;
 }

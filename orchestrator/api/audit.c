@@ -153,7 +153,9 @@ static bool serve_part(struct request *r, struct event_query *q)
 	if (len <= 0)
 		return len < 0;
 	if (!event_key_read(&at, key))
-		return !bad_request(r, "the cursor has a time that no event has");
+		return !bad_request(
+			r, "cursor has a time that no event can have: use a value of the header "
+			   "ramet-next-cursor");
 	struct events_part *p = r->state = must_alloc(sizeof(*p));
 	p->limit = q->limit = q->limit && q->limit < PAGE_MAX ? q->limit : PAGE_MAX;
 	if (!events_read_from(r, &at, q, on_part_event, on_part_ended, &f))

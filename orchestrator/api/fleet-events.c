@@ -106,7 +106,7 @@ static void end_broken(struct request *r)
 		return;
 	}
 	failure_set(&f, FAIL_CATALOGUE, 0,
-		    "the audit log has an event that can't be read, before all that can");
+		    "the next event of the audit log can't be read, nor any after it");
 	answer_failure(r, &f);
 }
 

@@ -27,9 +27,9 @@ bool fleet_list_begin(struct fleet_list *l, struct request *r)
 		return true;
 	}
 	failure_set(&f, FAIL_TOO_MANY, 1,
-		    "%zu of this host's %d lists over several hosts at a time are taken, %zu of "
-		    "them with this key",
-		    n, LISTS_MAX, own);
+		    "%zu lists over several hosts are in progress at this host, %zu of them with "
+		    "this key; the limit is %d",
+		    n, own, LISTS_MAX);
 	answer_failure(r, &f);
 	return false;
 }

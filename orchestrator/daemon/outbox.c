@@ -68,7 +68,9 @@ static void note_done(struct outbox *o, uint64_t n)
 
 	o->done = n;
 	if (store_webhooks_set(o->store, n, &e) < 0)
-		log_error("%s: after a restart, webhooks sent since then are sent again", e.text);
+		log_error("webhooks that were sent can't be recorded, so they may be sent again "
+			  "after a restart: %s",
+			  e.text);
 }
 
 static void look(struct outbox *o)

@@ -200,21 +200,22 @@ static bool is_base_of(const struct sandbox *parent, const struct sandbox *base,
 
 	if (forked_from(parent, base) != base)
 		failure_set(f, FAIL_NOT_A_DESCENDANT, 0,
-			    "sandbox %s is not a fork of %s itself: the base must be one", base->id,
-			    parent->id);
+			    "sandbox %s can't be the base: it is not a child of sandbox %s",
+			    base->id, parent->id);
 	else if (branch == base)
 		failure_set(f, FAIL_OUT_OF_RANGE, 0, "sandbox %s is the base and a branch",
 			    base->id);
 	else if (!fork)
 		failure_set(f, FAIL_NOT_A_DESCENDANT, 0,
-			    "sandbox %s descends from %s by a sandbox that has ended, so it is not "
-			    "known when it was forked",
-			    branch->id, parent->id);
+			    "a sandbox between %s and its ancestor %s has ended, so the time of "
+			    "the fork from %s is not known",
+			    branch->id, parent->id, parent->id);
 	else if (fork->created_at_ms < base->created_at_ms)
-		failure_set(f, FAIL_NOT_A_DESCENDANT, 0,
-			    "sandbox %s was forked later than %s, so it is not its base: use a "
-			    "child of the same fork",
-			    base->id, fork->id);
+		failure_set(
+			f, FAIL_NOT_A_DESCENDANT, 0,
+			"sandbox %s was forked later than %s and can't be its base: use a child "
+			"of the same fork as the base",
+			base->id, fork->id);
 	else
 		return true;
 	return false;

@@ -329,7 +329,7 @@ static void check_clock(const struct doctor_host *h, const char *flags)
 		doctor_say(h, "tsc", DOCTOR_WARNING,
 			   "the log of the kernel (dmesg) says why the TSC is not used; look for "
 			   "firmware updates",
-			   "the clock source is %.32s, with which clocks of guests are slow",
+			   "the clock source is %.32s, which makes the clocks of guests slow",
 			   source[0] ? source : "unknown");
 }
 
@@ -476,7 +476,8 @@ static void check_flush(const struct doctor_host *h, int fd)
 	else if (took > FLUSH_SLOW_NS)
 		doctor_say(h, "flush", DOCTOR_WARNING,
 			   "use an SSD, or move other programs that write to another disk",
-			   "a flush takes %" PRIu64 " ms, which freezes, Spaces and keys wait for",
+			   "a flush takes %" PRIu64
+			   " ms; each freeze and each change of a key waits for one",
 			   took / 1000000);
 	else
 		doctor_say(h, "flush", DOCTOR_OK, NULL,

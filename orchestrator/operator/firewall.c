@@ -49,7 +49,7 @@ void doctor_check_firewall(const struct doctor_host *h)
 		doctor_say(h, "firewall", DOCTOR_WARNING,
 			   "accept the range in the setting network in the chain DOCKER-USER, both "
 			   "ways",
-			   "Docker runs, which drops what others forward");
+			   "Docker runs, and drops packets that it does not forward itself");
 	else
 		doctor_say(h, "firewall", DOCTOR_OK, NULL, "no other firewall was found");
 }

@@ -118,11 +118,12 @@ void peer_unreachable(struct failure *f, const struct fleet_host *host, const ch
 			    "host %s, which has %s, cannot be reached (%s): try again", host->name,
 			    id, reason);
 	else
-		failure_set(f, FAIL_HOST_LOST, 0,
-			    "host %s, which has %s, is gone for %lld minutes and counts as lost: "
-			    "make a new sandbox. This one can be used again only if the host "
-			    "comes back",
-			    host->name, id, (long long)(now - host->gone) / 60);
+		failure_set(
+			f, FAIL_HOST_LOST, 0,
+			"host %s, which has %s, has been gone for %lld minutes and counts as lost: "
+			"make a new sandbox. This one can be used again only if the host comes "
+			"back",
+			host->name, id, (long long)(now - host->gone) / 60);
 }
 
 static void fail_dial(struct link *k, const char *reason)

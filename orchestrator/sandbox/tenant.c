@@ -299,9 +299,9 @@ bool tenant_may_begin(const struct service *c, const char *what, size_t total, s
 			    "the host's limit of %zu %s at a time is reached", most, what);
 	else if (!tenant_share(c, total, own, most))
 		failure_set(f, FAIL_TOO_MANY, 1,
-			    "%zu of the host's %zu %s at a time are taken, %zu of them with this "
-			    "key",
-			    total, most, what, own);
+			    "%zu %s are in progress on this host, %zu of them with this key; the "
+			    "limit is %zu",
+			    total, what, own, most);
 	else
 		return true;
 	return false;

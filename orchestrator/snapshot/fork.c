@@ -554,8 +554,8 @@ bool fork_check(struct service *c, unsigned n, struct failure *f)
 		return false;
 	}
 	if (n < 1 || n > c->config.fork_max) {
-		failure_set(f, FAIL_OUT_OF_RANGE, 0, "n is %u, it must be from 1 to %u", n,
-			    c->config.fork_max);
+		failure_set(f, FAIL_OUT_OF_RANGE, 0, "n must be from 1 to %u, not %u",
+			    c->config.fork_max, n);
 		return false;
 	}
 	if (n >= vmproc_host_usable(&c->vms)) {

@@ -322,7 +322,7 @@ static int check_disk(uint64_t disk_bytes, unsigned n, struct err *e)
 {
 	if (!disk_bytes || disk_bytes % CLUSTER || disk_bytes > LAYER_DISK_MAX)
 		return err_say(e, EINVAL,
-			       "a disk of %llu bytes: must be a multiple of %u, at most %llu",
+			       "the disk has %llu bytes; it must be a multiple of %u, at most %llu",
 			       (unsigned long long)disk_bytes, CLUSTER,
 			       (unsigned long long)LAYER_DISK_MAX);
 	if (n > LAYER_SEALED_MAX)

@@ -73,7 +73,8 @@ int gm_reserve(struct gm *out, uint64_t bytes, struct err *e)
 	uint8_t *p, *base;
 
 	if (!bytes || bytes % (2u << 20) || span < bytes)
-		return err_say(e, EINVAL, "%llu bytes of guest memory: must be a multiple of 2 MiB",
+		return err_say(e, EINVAL,
+			       "guest memory has %llu bytes; it must be a multiple of 2 MiB",
 			       (unsigned long long)bytes);
 	p = mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
@@ -90,9 +91,10 @@ int gm_reserve(struct gm *out, uint64_t bytes, struct err *e)
 int gm_resize(struct gm *m, uint64_t bytes, struct err *e)
 {
 	if (!bytes || bytes % (2u << 20) || bytes > m->reserved)
-		return err_say(
-			e, EINVAL, "%llu MiB of guest memory: must be an even number, at most %llu",
-			(unsigned long long)(bytes >> 20), (unsigned long long)(m->reserved >> 20));
+		return err_say(e, EINVAL,
+			       "guest memory has %llu MiB; it must be an even number, at most %llu",
+			       (unsigned long long)(bytes >> 20),
+			       (unsigned long long)(m->reserved >> 20));
 	m->bytes = bytes;
 	return 0;
 }
