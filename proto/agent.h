@@ -138,10 +138,10 @@ enum agent_request {
 	/*
 	 * Writes a whole file, replacing an existing one: it is written under another name in the
 	 * same folder and renamed when it is complete. Missing folders are created (0755). Payload:
-	 * u64 size (or AGENT_UNSIZED), u32 mode (0: that of the file it replaces,
-	 * else 0644), str path; then AGENT_DATA frames, none of them empty, whose payloads add up
-	 * to `size`. Answer: AGENT_DONE. The new file belongs to the owner of the one it replaces.
-	 * If the request fails or its connection breaks, nothing is left of the new file.
+	 * u64 size (or AGENT_UNSIZED), u32 mode (0: that of the file it replaces, else 0644), str
+	 * path; then AGENT_DATA frames, none of them empty, whose payloads add up to `size`.
+	 * Answer: AGENT_DONE. The new file belongs to the owner of the one it replaces. If the
+	 * request fails or its connection breaks, nothing is left of the new file.
 	 */
 	AGENT_PUT = 9,
 	AGENT_DATA = 10,
@@ -203,11 +203,10 @@ enum agent_request {
 	 *
 	 * A program that does not exist is not an error, except with AGENT_PROC_MUST_RUN: the
 	 * process says so on its stderr and exits with 127, or with 126 if the file is not
-	 * executable. At the time limit, the
-	 * processes of the session get SIGTERM, then SIGKILL, even if the program has ended. Once
-	 * the program has ended, output of processes that it left behind is discarded. When all
-	 * ended processes have more than AGENT_PROC_KEPT bytes of output, that of the oldest ones
-	 * is dropped.
+	 * executable. At the time limit, the processes of the session get SIGTERM, then SIGKILL,
+	 * even if the program has ended. Once the program has ended, output of processes that it
+	 * left behind is discarded. When the output of all ended processes exceeds AGENT_PROC_KEPT
+	 * bytes, that of the oldest ones is dropped.
 	 */
 	AGENT_PROC_START = 29,
 

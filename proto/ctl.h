@@ -45,8 +45,8 @@ enum ctl_type {
 	 * Opens a vsock connection from the host (CID 2) to the guest's `connect.port` and joins
 	 * it to the stream socket passed as the one descriptor. The reply says that the guest
 	 * accepted (0), refused (-ECONNREFUSED), did not answer within 5 s (-ETIMEDOUT), or has as
-	 * many connections as possible (-EMFILE). EOF,
-	 * back-pressure and reset pass through in both directions.
+	 * many connections as possible (-EMFILE). EOF, back-pressure and reset pass through in both
+	 * directions.
 	 */
 	CTL_CONNECT = 2,
 

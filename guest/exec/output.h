@@ -50,7 +50,7 @@ struct output {
 	uint64_t sent;	       /* bytes that were given to a connection */
 	bool no_backpressure;  /* the writer does not wait for a connection */
 	bool ends;	       /* only bytes before the marks are the call's */
-	bool part_waits;       /* a part of a result follows the bytes before the marks */
+	bool part_waits;       /* a part of a result will follow the bytes before the marks */
 	bool due;	       /* text was left in a pipe, or was read and could be sent */
 	unsigned reads_in_row; /* of `last`, up to READS_IN_ROW_MAX */
 	/*

@@ -32,9 +32,9 @@ static inline void staged_name(char out[static STAGED_NAME_SIZE])
 {
 	random_id(out, STAGED_NAME_SIZE, ".ramet-");
 }
-/* Creates missing folders and the empty temporary file of `path`. The temporary file
- * has the owner of the file that it will replace, and the given mode (0: that file's mode, too).
- * Returns a descriptor, open for writing, or -errno. */
+/* Creates missing folders and the empty temporary file of `path`. The temporary file has the owner
+ * of the file that it will replace, and the given mode (0: that file's mode, too). Returns a
+ * descriptor, open for writing, or -errno. */
 int staged_create(struct staged_file *f, const char *path, uint32_t mode, struct err *e);
 /* Renames the temporary file to its path. */
 int staged_rename(struct staged_file *f, struct err *e);

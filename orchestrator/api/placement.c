@@ -56,7 +56,7 @@ static bool admits(struct request *r, const struct create_body *b, struct sandbo
 
 /* --- hosts that choose ---------------------------------------------------------------------- */
 
-/* Serves the create again on this host; the body is valid. */
+/* Serves the request again, to make the sandbox on this host; the body is valid. */
 static void make_here(struct request *r)
 {
 	r->mark = true;

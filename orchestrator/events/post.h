@@ -11,8 +11,8 @@ struct post;
 
 /* Must not run in two threads at the same time. `config` must outlive *out. */
 int post_new(struct post **out, const struct config *config, const char *url, struct err *e);
-/* Sends one line and waits for the answer, 30 s at most. Returns 0 when the answer's
- * status is 2xx. */
+/* Sends one line and waits for the answer, 30 s at most. Returns 0 when the answer's status is 2xx.
+ */
 int post_send(struct post *p, const struct audit_line *head, const char *line, size_t len,
 	      struct err *e);
 

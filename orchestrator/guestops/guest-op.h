@@ -116,7 +116,7 @@ void guest_op_start_delayed(struct sandbox *s);
 void idle_conns_drop(struct sandbox *s);
 /* Returns a copy of the path as the guest spells it: no repeated or trailing slashes, no ".". */
 char *guest_path_clean(const char *path);
-/* Fails the diffs of such a sandbox (diff.c). */
+/* Fails the diffs of a sandbox that ends or gets another VM (diff.c). */
 void diff_sandbox_gone(struct sandbox *s, const struct failure *f);
 
 #endif

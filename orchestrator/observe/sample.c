@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Measures what the VM of each sandbox uses. The sampler finds the CPU time and
- * the memory of the VM process from outside; the VM process itself reports its disk layer and its
- * network frames (CTL_STATS), and is asked only if it has run since it last did. The guest is not
- * asked, so an idle one stays idle.
+ * Measures what the VM of each sandbox uses. The sampler finds the CPU time and the memory of the
+ * VM process from outside; the VM process itself reports its disk layer and its network frames
+ * (CTL_STATS), and is asked only if it has run since its last report. The guest is not asked, so an
+ * idle one stays idle.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -456,7 +456,8 @@ static int find_readers(struct readers *out, const struct config *config, const 
 }
 
 /* Prints the settings. All else is a comment, so that the output can be appended to CONFIG_FILE.
- * `again`: the file has the settings already, and a second time is an error. */
+ * `again`: the file should have them already, so they are printed as comments, too: a setting that
+ * is there twice is an error. */
 static void show_next(const struct fleet_settings *s, const char *dir, bool again)
 {
 	const char *const settings[][3] = {

@@ -17,7 +17,7 @@ struct asking {
 	struct peer_call call; /* with the body of `part` */
 };
 
-/* The parts of one list that were asked for. */
+/* The parts of one list that were requested from other hosts. */
 struct parts {
 	struct op op;
 	struct peers *peers;

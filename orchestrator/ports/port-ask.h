@@ -37,8 +37,8 @@ struct port_ask {
 /* Adds the head to `out`. Returns false when method or path can't be sent over HTTP/1. */
 bool port_ask_write(struct text *out, const struct port_ask *ask);
 
-/* Parts of a head: its first line (false: as above), one field, and the
- * fields for body and upgrade with the empty line. `connection`: what becomes of the connection. */
+/* Parts of a head: its first line (false: as above), one field, and the fields for body and upgrade
+ * with the empty line. `connection`: the value of the Connection header. */
 bool port_ask_line(struct text *out, const struct port_ask *ask);
 void port_ask_field(struct text *out, const char *name, const char *value, size_t len);
 void port_ask_end(struct text *out, const struct port_ask *ask, const char *connection);

@@ -65,8 +65,8 @@ void relay_header(struct request *r, const char *name, size_t name_len, const ch
  * already. */
 void port_tunnel_begin(struct request *r, const struct relay_link *link, const void *first,
 		       size_t len);
-/* Closes the tunnels whose keys were revoked, and those whose clients do not read what is left of
- * an ended server; with `all`, closes all. */
+/* Closes the tunnels whose keys were revoked, and those whose server has ended and whose client
+ * does not read the server's last bytes; with `all`, closes all. */
 void port_tunnels_cut(struct http *h, bool all);
 
 #endif

@@ -11,7 +11,7 @@
 #include "orchestrator/events/line.h"
 #include "orchestrator/store/store-internal.h"
 
-/* Maximum of rows that each change removes, besides one for each event that it adds. */
+/* A change removes at most so many rows, besides one for each event that it adds. */
 #define TRIM_ROWS 64
 
 #define LIST	  "SELECT n, at_ms, line FROM events WHERE n > ?1 AND n < ?2 "

@@ -127,8 +127,8 @@ int store_check_schema(sqlite3 *db, const struct schema *schema, struct err *e)
 	return ret || version == schema->newest ? ret : migrate(db, schema, version + 1, e);
 }
 
-/* Checks that every page is readable and in its place, which takes about as long as
- * reading the rows. */
+/* Checks that every page is readable and in its place, which takes about as long as reading the
+ * rows. */
 static int check_whole(sqlite3 *db, struct err *e)
 {
 	sqlite3_stmt *st = NULL;

@@ -16,8 +16,7 @@ struct warden_events {
 	void (*lost)(void *arg, const char *reason);
 };
 
-/* `error` is 0 or -errno, with its description in `text`. `value` is the
- * requested value. */
+/* `error` is 0 or -errno, with its description in `text`. `value` is the requested value. */
 typedef void warden_reply_fn(void *arg, int error, uint64_t value, const char *text);
 
 /* Makes a client on the socket `fd`, which it owns on success. Returns 0, or -ENOMEM with *e

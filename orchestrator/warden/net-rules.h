@@ -15,7 +15,8 @@
 /* The jail's counter of fragments (net_fragments), and the table that has it. */
 #define NET_TABLE     "ramet"
 #define NET_FRAGMENTS "fragments"
-/* The set of closed slots' links. The host's table that has it is called NET_TABLE, too. */
+/* The set of the links whose slots have no access to the network. It is in the host's own table,
+ * which is called NET_TABLE, too. */
 #define NET_NO_EGRESS "no_egress"
 
 /* Addresses of both ends of a slot's link. IPv4 comes from the configured range; IPv6 is private
