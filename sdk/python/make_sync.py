@@ -4,7 +4,7 @@
 Each module of `ramet/_async` becomes the module of the same name in `ramet`, and
 `test/scenario_async.py` becomes `scenario_sync.py`. The conversion drops `async` and
 `await`, renames what NAMES lists and what begins with `Async`, in code as in docstrings, and
-replaces the PHRASES. A difference that is larger belongs into a twin: a module that is written by
+replaces the PHRASES. A difference that is larger belongs in a twin: a module that is written by
 hand for both, with the same interface. With --check it only reports the files that are out of date.
 """
 

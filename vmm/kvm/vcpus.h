@@ -48,9 +48,9 @@ int vcpus_prepared(struct vcpus *v, struct err *e);
 
 /*
  * Lets vCPU 0 run alone until vcpus_follow (on any thread), so that its guest handles an interrupt
- * before the other vCPUs go on. They wait until it has run for 50 ms, because it may itself wait
- * for one of them, such as for a lock that it holds; and for a second at most, because it may sleep
- * while it waits. Call it before vcpus_run.
+ * before the other vCPUs go on. They wait no longer than until vCPU 0 has run for 50 ms, because it
+ * may itself wait for one of them, which may hold a lock; and a second at most, because vCPU 0 may
+ * sleep while it waits. Call it before vcpus_run.
  */
 void vcpus_lead(struct vcpus *v);
 void vcpus_follow(struct vcpus *v);

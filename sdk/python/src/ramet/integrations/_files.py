@@ -4,7 +4,7 @@
 The file requests of the service act as root. For another user, a program first checks, as that
 user, what the request is about to do. A program of that user which exchanges links at that very
 moment can make the request act on a file of root: a sandbox protects its host, but whatever must
-be hidden from the agent does not belong into the agent's sandbox.
+be hidden from the agent does not belong in the agent's sandbox.
 """
 
 from __future__ import annotations
