@@ -39,7 +39,7 @@ struct exec_point {
 	bool inherited;	   /* a previous instance of the service began it */
 	struct splitter out, err;
 	struct splitter bundle; /* holds the result that is arriving */
-	bool bundle_lost;	/* its first bytes were dropped; only between sandboxes */
+	bool bundle_lost; /* its first bytes were dropped; only in a copy for another sandbox */
 	char *traceparent;
 	/* For the history: when it began, ms since the epoch (0: not known), and its code. */
 	int64_t began_ms;

@@ -25,7 +25,7 @@ struct sampler {
 	uint32_t step_ms;
 };
 
-/* Adds a sandbox that has its VM. It is removed from the list when it is shed. */
+/* Adds a sandbox that has its VM. It is removed when its state is freed (part.shed). */
 void sampler_add(struct sandbox *s);
 
 /* Starts to look at each VM process every `step_ms`. */

@@ -483,7 +483,7 @@ void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text)
 	on_vm_gone(s);
 }
 
-/* Fails the ended sandbox's calls, sheds its state and drops its VM. */
+/* Fails the ended sandbox's calls, frees its state and drops its VM. */
 static void leave(struct sandbox *s)
 {
 	struct failure f;

@@ -35,7 +35,7 @@ struct tree {
 	uint64_t spent_ms;    /* CPU time of VMs that have ended */
 	unsigned deletes;     /* how often all sandboxes were deleted at once */
 	struct list claims;   /* waiting ones, in order */
-	struct list starts;   /* claims with ancestors, until their sandboxes are listed */
+	struct list starts;   /* claims that have `ancestors`, until their sandboxes are listed */
 	struct deferred pump; /* grants claims */
 	struct loop_timer check;
 };

@@ -100,8 +100,8 @@ static void remove_one(struct space *p)
 		log_warn("checkpoint %s can't be removed: %s", p->id, e.text);
 }
 
-/* Removes the oldest checkpoints above the sandbox's number. Those of undone calls are counted
- * apart, so that they don't push out those that an undo can go to. */
+/* Removes the oldest checkpoints, beyond the number that the sandbox keeps. Those of undone calls
+ * are counted apart, so that they don't push out those that an undo can go to. */
 static void remove_surplus(const struct sandbox *s)
 {
 	/* of each kind: number of the checkpoints from the one at hand to the newest */

@@ -128,8 +128,8 @@ static const char *below(const char *path, const char *root)
 	return path[len] == '/' || path[len] == '\0' ? path + len : path;
 }
 
-/* Reduces the own path BASE/ramet/warden to BASE: a previous warden may have moved this process
- * there. */
+/* Shortens `own`, the path of this process's cgroup, from BASE/ramet/warden to BASE: a previous
+ * warden may have moved the process there. */
 static void leave_leaf(char *own)
 {
 	const char leaf[] = "/ramet/warden";

@@ -320,6 +320,6 @@ void blk_await_requests(struct blk *b)
 
 void blk_init_requests(struct blk *b)
 {
-	list_init(&b->free); /* release adds before its first node */
+	list_init(&b->free); /* release inserts before b->free.next */
 	b->retry = (struct event_timer){.fn = on_retry, .arg = b};
 }
