@@ -19,8 +19,8 @@ void random_bytes(void *out, size_t len);
 void random_id(char *out, size_t size, const char *prefix);
 /*
  * Has `fill` make the bytes of every id with a prefix of four characters and RANDOM_ID_BYTES from
- * now on: for a program whose ids say where they were made. They must be as hard to guess. NULL:
- * random bytes again. To be called before the program has threads that make ids.
+ * now on: for a program whose ids say where they were made. Such ids must be as hard to guess as
+ * random ones. NULL: random bytes again. Call it before the program has threads that make ids.
  */
 void random_id_fill(void (*fill)(unsigned char out[RANDOM_ID_BYTES]));
 /* Returns whether the `len` bytes are a whole id: `prefix`, of four characters, and all digits, as

@@ -142,7 +142,7 @@ struct ctl_msg {
 					uint64_t disk_read_bytes, disk_write_bytes;
 					uint64_t disk_layer_bytes; /* in the writable layer */
 					uint64_t vsock_connections;
-					/* Bytes each way; net_dropped counts frames of either. */
+					/* Bytes each way; net_dropped: frames of both ways. */
 					uint64_t net_rx_bytes, net_tx_bytes, net_dropped;
 				} stats;
 				struct {

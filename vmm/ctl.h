@@ -15,7 +15,8 @@
 #include "vmm/vm.h"
 
 /*
- * Serves the socket cfg->ctl_fd. `cfg`, `loop` and `vm` must stay. CTL_QUIT stops the loop.
+ * Serves the socket cfg->ctl_fd. `cfg`, `loop` and `vm` must stay valid until the process ends.
+ * CTL_QUIT stops the loop.
  */
 int ctl_serve(const struct vm_config *cfg, struct event_loop *loop, struct vm *vm, struct err *e);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Positions in lists as keys of cursors (json/cursor.h). In a list over all hosts of a fleet, the
- * key also has the host, hidden like that of an id. Independent of h2o, so that it can be fuzzed.
+ * key also has the host's number, hidden as in an id. Independent of h2o, so that it can be fuzzed.
  */
 #ifndef RAMET_ORCHESTRATOR_API_PAGE_KEY_H
 #define RAMET_ORCHESTRATOR_API_PAGE_KEY_H

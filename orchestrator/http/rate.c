@@ -24,7 +24,7 @@ static struct rate_bucket *set_of(struct rate *r, uint64_t who)
 	return r->buckets[h >> (64 - RATE_SET_BITS)];
 }
 
-/* Returns the bucket of `who`. When there is none it replaces another one by a full bucket. */
+/* Returns the bucket of `who`. If there is none, a full bucket for `who` replaces another one. */
 static struct rate_bucket *find(struct rate *r, uint64_t who)
 {
 	struct rate_bucket *set = set_of(r, who);

@@ -18,7 +18,7 @@
 #define CONNECT_MS     250
 #define ATTEMPTS       2
 #define HANDSHAKE_MS   5000
-#define UNCONFIRMED_MS 15000 /* for the machine of a peer */
+#define UNCONFIRMED_MS 15000 /* a peer whose machine confirms nothing for so long is gone */
 #define KEEPALIVE_S    5
 
 struct link_op {

@@ -25,7 +25,7 @@ void peers_free(struct peers *p);
 
 /* Finds the host that serves requests for an id. */
 enum fleet_route peers_route(const struct peers *p, const char *id, const struct fleet_host **host);
-/* Serves a request for the id by passing it on to `host`, which is another one; NULL: a host that
+/* Serves a request for the id by passing it on to `host`, which is not this host; NULL: a host that
  * is not in the table. */
 void peers_serve(struct peers *p, struct request *r, const char *id, const struct fleet_host *host);
 

@@ -28,8 +28,8 @@ struct vcpus_ops {
 	void (*on_exit)(void *arg, unsigned vcpu, struct kvm_run *run, int error);
 };
 
-/* Starts a parked thread for each vCPU. `vm`, `ops` and `arg` must stay until the process ends, as
- * the threads do, also after a failure. */
+/* Starts a parked thread for each vCPU. `vm`, `ops` and `arg` must stay valid until the process
+ * ends, also after a failure: the threads go on. */
 int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops, void *arg,
 	      struct err *e);
 
