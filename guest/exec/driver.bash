@@ -63,8 +63,8 @@ __ramet_leave() {
 	[[ -z $__ramet_folder ]] || builtin cd -- "$__ramet_folder" || return
 }
 
-# The last command before the code: an interrupt reaches the code from now on. Sets the options again
-# that would disturb the functions here.
+# The last command before the code: an interrupt reaches the code from now on. Turns options on
+# again that would have disturbed the functions here.
 __ramet_started() {
 	builtin printf '\0\0\0\0' >&1004
 	[[ -z $__ramet_flags ]] || builtin set "-$__ramet_flags"

@@ -82,7 +82,7 @@ HIGH_FD = 1006  # user code that closes descriptors in a loop seldom goes as far
 OUR_FILES = {
     module.__file__ for module in (ramet_charts, ramet_imports, preloads, results, syntax)
 } | {__file__}
-# os.environ and os.putenv may be replaced; this dict stays the content of the former.
+# User code may replace os.environ and os.putenv; this stays the content of the first os.environ.
 environment = os.environ._data
 describe_exception = traceback.TracebackException
 write_unraisable = sys.__unraisablehook__

@@ -191,7 +191,7 @@ class Notebook:
     def magic_pip(self, words):
         """Run pip for this interpreter. What it installs can be imported at once."""
         before = path_files()
-        # Of the user's folders, pip sees those that it is given.
+        # With -P, pip imports no module from the call's folder.
         option = "-P " if sys.version_info >= (3, 11) else ""
         self.spawn('"$0" %s-m pip %s' % (option, self.filled(words)), sys.executable)
         for finder in sys.meta_path:
@@ -233,7 +233,7 @@ def site_folders():
 
 
 def path_files():
-    """Return the .pth files, which extend sys.path, with what tells a new version of each."""
+    """Return the .pth files, which extend sys.path, each with values that change when it does."""
     found = {}
     for folder, names in site_folders():
         for name in names:
