@@ -112,7 +112,7 @@ class Checkpoint(CheckpointInfo):
         pin: bool | None = None,
         score: float | None = None,
     ) -> "Checkpoint":
-        """Changes what is noted of the checkpoint, and returns it with the change.
+        """Changes name, labels, score, pin or time limit, and returns the changed checkpoint.
 
         Arguments and errors are those of `Client.update_checkpoint`.
         """
@@ -127,7 +127,8 @@ class Checkpoint(CheckpointInfo):
 
         Raises:
             NotFound: It has already been deleted.
-            Conflict: It is pinned (code ``pinned``), or is being started from (code ``busy``).
+            Conflict: It is pinned (code ``pinned``), or a sandbox is being started from it
+                (code ``busy``).
         """
         with self.place.visit() as service:
             service.delete_checkpoint(self.id)

@@ -766,7 +766,7 @@ class Client:
         pin: bool | None = None,
         score: float | None = None,
     ) -> CheckpointInfo:
-        """Changes what is noted of a checkpoint; None leaves it as it is.
+        """Changes name, labels, score, pin or time limit of a checkpoint; None leaves one as it is.
 
         Args:
             checkpoint_id: The checkpoint, whose state never changes.
@@ -800,7 +800,8 @@ class Client:
 
         Raises:
             NotFound: There is none with this id.
-            Conflict: It is pinned (code ``pinned``), or is being started from (code ``busy``).
+            Conflict: It is pinned (code ``pinned``), or a sandbox is being started from it
+                (code ``busy``).
         """
         self._http.request("DELETE", _checkpoint(checkpoint_id))
 

@@ -307,7 +307,7 @@ class Sandbox:
         """Returns the last calls, checkpoints, forks, merges and rollbacks of this sandbox.
 
         They are sorted from the oldest to the newest; the first one says how it began. Those that
-        a rollback or an undo went behind are marked as undone.
+        a rollback or an undo took back are marked as undone.
 
         Raises:
             NotFound: The sandbox is gone.

@@ -111,7 +111,7 @@ class AsyncCheckpoint(CheckpointInfo):
         pin: bool | None = None,
         score: float | None = None,
     ) -> "AsyncCheckpoint":
-        """Changes what is noted of the checkpoint, and returns it with the change.
+        """Changes name, labels, score, pin or time limit, and returns the changed checkpoint.
 
         Arguments and errors are those of `AsyncClient.update_checkpoint`.
         """
@@ -126,7 +126,8 @@ class AsyncCheckpoint(CheckpointInfo):
 
         Raises:
             NotFound: It has already been deleted.
-            Conflict: It is pinned (code ``pinned``), or is being started from (code ``busy``).
+            Conflict: It is pinned (code ``pinned``), or a sandbox is being started from it
+                (code ``busy``).
         """
         async with self.place.visit() as service:
             await service.delete_checkpoint(self.id)

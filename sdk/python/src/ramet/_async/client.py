@@ -776,7 +776,7 @@ class AsyncClient:
         pin: bool | None = None,
         score: float | None = None,
     ) -> CheckpointInfo:
-        """Changes what is noted of a checkpoint; None leaves it as it is.
+        """Changes name, labels, score, pin or time limit of a checkpoint; None leaves one as it is.
 
         Args:
             checkpoint_id: The checkpoint, whose state never changes.
@@ -810,7 +810,8 @@ class AsyncClient:
 
         Raises:
             NotFound: There is none with this id.
-            Conflict: It is pinned (code ``pinned``), or is being started from (code ``busy``).
+            Conflict: It is pinned (code ``pinned``), or a sandbox is being started from it
+                (code ``busy``).
         """
         await self._http.request("DELETE", _checkpoint(checkpoint_id))
 
