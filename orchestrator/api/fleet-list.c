@@ -27,8 +27,8 @@ bool fleet_list_begin(struct fleet_list *l, struct request *r)
 		return true;
 	}
 	failure_set(&f, FAIL_TOO_MANY, 1,
-		    "%zu lists over several hosts are in progress at this host, %zu of them with "
-		    "this key; the limit is %d",
+		    "%zu lists over several hosts are in progress at this host, %zu of them of "
+		    "this tenant; above half of the limit of %d, a tenant may have an eighth of it",
 		    n, own, LISTS_MAX);
 	answer_failure(r, &f);
 	return false;

@@ -298,10 +298,11 @@ bool tenant_may_begin(const struct service *c, const char *what, size_t total, s
 		failure_set(f, FAIL_SERVICE_BUSY, 1,
 			    "the host's limit of %zu %s at a time is reached", most, what);
 	else if (!tenant_share(c, total, own, most))
-		failure_set(f, FAIL_TOO_MANY, 1,
-			    "%zu %s are in progress on this host, %zu of them with this key; above "
-			    "half of the limit of %zu, a key may have an eighth of it",
-			    total, what, own, most);
+		failure_set(
+			f, FAIL_TOO_MANY, 1,
+			"%zu %s are in progress on this host, %zu of them of this tenant; above "
+			"half of the limit of %zu, a tenant may have an eighth of it",
+			total, what, own, most);
 	else
 		return true;
 	return false;
