@@ -10,8 +10,8 @@ the documents do), or if a room that it tests changed or uses, over any number o
 rooms are those of rooms.py. A folder tests the rooms that its CMakeLists.txt names, and that of its own name.
 What its helpers are linked with, often the whole service, counts only if that gives it no room.
 
-Tests with the label `front` are about what lies in front of the service. They are left out if all rooms that
-changed lie behind it.
+All tests of the service link all of it. A label that is the name of a room says what such a test is about. If only
+rooms that the service uses changed, it runs only if its room is, or uses, one of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import rooms
 TOKEN = re.compile(r"[\w-]+")
 LABELS = "^(unit|fuzz)$"
 ELSEWHERE = {"test/native", "test/warden", "test/h2o"}  # folders whose tests have other labels
-SERVICE, FRONT = "orchestrator_service", "orchestrator_http"
+SERVICE = "orchestrator_service"
 EVERYTHING = {"CMakeLists.txt", "CMakePresets.json", "test/CMakeLists.txt"}
 
 
@@ -69,7 +69,7 @@ class Change:
             for library in re.findall(r"add_(?:library|executable)\(([\w-]+)", text)
         }
         self.uses = {room.name: set(room.uses) for room in self.declared.values()}
-        names = set(self.uses)
+        self.room_names = names = set(self.uses)
         self.helpers = {}
         for folder, text in texts.items():
             tokens = set(TOKEN.findall(text))
@@ -119,17 +119,19 @@ class Change:
                 chosen.add(folder)
         return sorted(chosen)
 
-    def lies_behind(self) -> bool:
-        """Returns whether all changed files are in rooms that the service uses and its HTTP server does not."""
-        behind = reaches(self.uses, SERVICE) - reaches(self.uses, FRONT) - {SERVICE}
-        return all(self.rooms_of_file(name) & behind for name in self.changed)
+    def concerns(self, labels: list[str]) -> bool:
+        """Returns whether a test with these labels is about what changed."""
+        about = [label for label in labels if label in self.room_names]
+        parts = reaches(self.uses, SERVICE) - {SERVICE}
+        if not about or any(not self.rooms_of_file(name) & parts for name in self.changed):
+            return True
+        touched = {room for name in self.changed for room in self.rooms_of_file(name)}
+        return any(reaches(self.uses, room) & touched for room in about)
 
 
-def tests_of(build: str, chosen: set[str], front: bool, top: Path) -> list[str]:
-    """Returns the unit and fuzz tests that the CMakeLists.txt of these folders declare.
-
-    Those with the label `front` are among them only if `front` is true.
-    """
+def tests_of(build: str, change: Change) -> list[str]:
+    """Returns the unit and fuzz tests that the changed files can break."""
+    chosen = set(change.folders())
     listed = json.loads(
         subprocess.run(
             ["ctest", "--test-dir", build, "-L", LABELS, "--show-only=json-v1"],
@@ -142,9 +144,9 @@ def tests_of(build: str, chosen: set[str], front: bool, top: Path) -> list[str]:
     def declared_in(test: dict[str, object]) -> str:
         """Returns the folder whose CMakeLists.txt declares the test, perhaps by a function."""
         node = graph["nodes"][test["backtrace"]]
-        while "parent" in node and "command" in node and graph["files"][node["file"]] == str(top / "CMakeLists.txt"):
+        while "parent" in node and "command" in node and graph["files"][node["file"]] == str(change.top / "CMakeLists.txt"):
             node = graph["nodes"][node["parent"]]
-        return rooms.parent(str(Path(graph["files"][node["file"]]).relative_to(top)))
+        return rooms.parent(str(Path(graph["files"][node["file"]]).relative_to(change.top)))
 
     def labels(test: dict[str, Any]) -> list[str]:
         return next(p["value"] for p in test["properties"] if p["name"] == "LABELS")
@@ -152,7 +154,7 @@ def tests_of(build: str, chosen: set[str], front: bool, top: Path) -> list[str]:
     return [
         test["name"]
         for test in listed["tests"]
-        if declared_in(test) in chosen and (front or "front" not in labels(test))
+        if declared_in(test) in chosen and change.concerns(labels(test))
     ]
 
 
@@ -165,9 +167,7 @@ def main() -> None:
     changed = set(sys.stdin.read().splitlines())
     files |= {name for name in changed if (top / name).is_file()}
     change = Change(top, files, changed)
-    found = change.folders()
-    if what == "tests":
-        found = tests_of(sys.argv[3], set(found), not change.lies_behind(), top)
+    found = change.folders() if what == "folders" else tests_of(sys.argv[3], change)
     print(*found, sep="\n")
 
 

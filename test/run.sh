@@ -502,15 +502,21 @@ run_changed() {
 	[[ $f -eq 0 ]]
 }
 
-# Uses the variables of run_changed.
+# The next two use the variables of run_changed.
 group_changed() {
-	local folder targets=() names
+	local status=0
 	quick_style changed
 	[[ " ${files[*]}" != *.py* ]] || beside_item changed types check_own_types
+	test_changed || status=$?
 	wait
+	return $status
+}
+
+test_changed() {
+	local folder targets=() names
 	for folder in "${folders[@]}"; do targets+=("$folder/all"); done
 	[[ ${#targets[@]} -eq 0 ]] || cmake_tree asan "${targets[@]}" || return
-	item changed clang-tidy tidy "${files[@]}"
+	beside_item changed clang-tidy tidy "${files[@]}" # most of the time the tests wait
 	[[ " ${files[*]}" != *" sdk/python/"* ]] || pytest changed-sdk "$top/sdk/python/tests"
 	[[ ${#folders[@]} -gt 0 ]] || return 0
 	names=$(printf '%s\n' "${files[@]}" | python "$top/test/changed.py" "$top" tests "$top/build/asan") || return

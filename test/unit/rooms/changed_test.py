@@ -13,13 +13,19 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import changed  # noqa: E402
 
 ROOM = "ramet_room({0} SRCS {1}.c USES {2})\n"
-# base is used by exec and http, exec by service. Tests of base and exec run in a world with the whole service.
+# snapshot uses exec, service uses it and ports. Tests of base and exec run in a world with the whole service.
 TREE = {
     "base/CMakeLists.txt": ROOM.format("base", "err", ""),
     "base/err.c": "",
     "orchestrator/exec/CMakeLists.txt": ROOM.format("orchestrator_exec", "exec", "base"),
     "orchestrator/exec/exec.c": "",
-    "orchestrator/service/CMakeLists.txt": ROOM.format("orchestrator_service", "service", "orchestrator_exec"),
+    "orchestrator/snapshot/CMakeLists.txt": ROOM.format("orchestrator_snapshot", "fork", "orchestrator_exec"),
+    "orchestrator/snapshot/fork.c": "",
+    "orchestrator/ports/CMakeLists.txt": ROOM.format("orchestrator_ports", "ports", "base"),
+    "orchestrator/ports/ports.c": "",
+    "orchestrator/service/CMakeLists.txt": ROOM.format(
+        "orchestrator_service", "service", "orchestrator_snapshot orchestrator_ports"
+    ),
     "orchestrator/service/service.c": "",
     "orchestrator/http/CMakeLists.txt": ROOM.format("orchestrator_http", "http", "base"),
     "orchestrator/http/http.c": "",
@@ -34,6 +40,7 @@ TREE = {
     "docs/api.md": "",
 }  # fmt: skip
 SERVICE = ["test/unit/faults", "test/world"]
+ROOMS = ["orchestrator_exec", "orchestrator_snapshot", "orchestrator_ports", "orchestrator_http"]
 
 
 class Changed(unittest.TestCase):
@@ -49,8 +56,11 @@ class Changed(unittest.TestCase):
     def chosen(self, *names: str) -> list[str]:
         return changed.Change(self.top, set(TREE), set(names)).folders()
 
-    def behind(self, *names: str) -> bool:
-        return changed.Change(self.top, set(TREE), set(names)).lies_behind()
+    def concerned(self, *names: str) -> list[str]:
+        """Returns the rooms about which a test runs if these files changed."""
+        change = changed.Change(self.top, set(TREE), set(names))
+        self.assertTrue(change.concerns(["unit"]))
+        return [room for room in ROOMS if change.concerns(["unit", room])]
 
     def test_rooms_above_the_change_are_tested(self) -> None:
         self.assertEqual(
@@ -77,12 +87,16 @@ class Changed(unittest.TestCase):
             sorted(name.removesuffix("/CMakeLists.txt") for name in TREE if name.startswith("test/") and name.endswith(".txt")),
         )
 
-    def test_what_lies_behind_the_service(self) -> None:
-        self.assertTrue(self.behind("orchestrator/exec/exec.c"))
-        self.assertFalse(self.behind("orchestrator/service/service.c"))
-        self.assertFalse(self.behind("orchestrator/http/http.c"))
-        self.assertFalse(self.behind("base/err.c"))
-        self.assertFalse(self.behind("orchestrator/exec/exec.c", "docs/api.md"))
+    def test_tests_about_other_rooms_of_the_service_are_left_out(self) -> None:
+        self.assertEqual(self.concerned("orchestrator/exec/exec.c"), ROOMS[:2])
+        self.assertEqual(self.concerned("orchestrator/snapshot/fork.c"), ROOMS[1:2])
+        self.assertEqual(self.concerned("orchestrator/ports/ports.c"), ROOMS[2:3])
+        self.assertEqual(self.concerned("base/err.c"), ROOMS)
+
+    def test_tests_about_any_room_run_when_what_is_above_the_service_changed(self) -> None:
+        self.assertEqual(self.concerned("orchestrator/service/service.c"), ROOMS)
+        self.assertEqual(self.concerned("orchestrator/http/http.c"), ROOMS)
+        self.assertEqual(self.concerned("orchestrator/exec/exec.c", "docs/api.md"), ROOMS)
 
 
 if __name__ == "__main__":
