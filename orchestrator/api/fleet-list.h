@@ -52,4 +52,19 @@ struct fleet_round {
 void fleet_round_begin(struct fleet_list *l, struct fleet_round *round);
 void fleet_round_go_on(struct fleet_list *l, struct fleet_round *round);
 
+/* --- pages.c: this host's part of such a list ------------------------------------------------- */
+
+/* Adds a part of this host's list to `out`: some KiB of the page, and then calls `gathered`. */
+void pages_part(struct request *r, void (*gathered)(struct request *r));
+/* Returns whether entries follow the part, and sets *at to its end. */
+bool pages_part_end(const struct request *r, struct list_position *at);
+
+/* --- fleet-pages.c: lists of sandboxes, Spaces and checkpoints -------------------------------- */
+
+/* Answers with a page of at most `limit` entries; SIZE_MAX: the whole list. */
+void fleet_pages_serve(struct request *r, size_t limit);
+/* Called when the client has taken a chunk. */
+void fleet_pages_taken(struct request *r);
+void fleet_pages_free(struct request *r);
+
 #endif

@@ -45,10 +45,6 @@ static inline struct pages *pages_of(const struct request *r)
  * `list` must live as long as the request. */
 void serve_pages(struct request *r, const struct list_name *list, pages_fn *add);
 void pages_comma(struct request *r);
-/* Adds a part of this host's list to `out`: some KiB of the page, and then calls `gathered`. */
-void pages_part(struct request *r, void (*gathered)(struct request *r));
-/* Returns whether entries follow the part, and sets *at to its end. */
-bool pages_part_end(const struct request *r, struct list_position *at);
 /* Reads ?limit= to *limit, cut to PAGE_MAX; leaves *limit unchanged when absent. Returns false,
  * with an answer given, when it is invalid. */
 bool ask_limit(struct request *r, size_t *limit);
@@ -58,14 +54,6 @@ int ask_cursor(struct request *r, char kind, void *key, size_t least, size_t mos
 /* Adds the header with the cursor of the next page. Called before the answer, when there is such a
  * page. */
 void answer_next(struct request *r, char kind, const void *key, size_t len);
-
-/* --- fleet-pages.c: lists over all hosts of a fleet ------------------------------------------- */
-
-/* Answers with a page of at most `limit` entries; SIZE_MAX: the whole list. */
-void fleet_pages_serve(struct request *r, size_t limit);
-/* Called when the client has taken a chunk. */
-void fleet_pages_taken(struct request *r);
-void fleet_pages_free(struct request *r);
 
 /* --- trees.c ---------------------------------------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "orchestrator/api/fleet-list.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/page-key.h"
 #include "orchestrator/http/dispatch.h"
