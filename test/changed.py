@@ -10,8 +10,8 @@ the documents do), or if a room that it tests changed or uses, over any number o
 rooms are those of rooms.py. A folder tests the rooms that its CMakeLists.txt names, and that of its own name.
 What its helpers are linked with, often the whole service, counts only if that gives it no room.
 
-All tests of the service link all of it. A label that is the name of a room says what such a test is about. If only
-rooms that the service uses changed, it runs only if its room is, or uses, one of them.
+All tests of the service link all of it. A label that is the name of a room says what such a test is about, besides
+HTTP, which all of them use. The test is left out if what changed is what other tests have labels for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import rooms
 TOKEN = re.compile(r"[\w-]+")
 LABELS = "^(unit|fuzz)$"
 ELSEWHERE = {"test/native", "test/warden", "test/h2o"}  # folders whose tests have other labels
-SERVICE = "orchestrator_service"
+FRONT = "orchestrator_http"
 EVERYTHING = {"CMakeLists.txt", "CMakePresets.json", "test/CMakeLists.txt"}
 
 
@@ -119,14 +119,14 @@ class Change:
                 chosen.add(folder)
         return sorted(chosen)
 
-    def concerns(self, labels: list[str]) -> bool:
-        """Returns whether a test with these labels is about what changed."""
-        about = [label for label in labels if label in self.room_names]
-        parts = reaches(self.uses, SERVICE) - {SERVICE}
-        if not about or any(not self.rooms_of_file(name) & parts for name in self.changed):
+    def concerns(self, labels: list[str], all_labels: set[str]) -> bool:
+        """Returns whether a test with these labels, of the labels that there are, is about what changed."""
+        touched = [self.rooms_of_file(name) for name in self.changed]
+        known = {room for label in all_labels & self.room_names for room in reaches(self.uses, label)}
+        about = self.room_names.intersection(labels)
+        if not about or not all(rooms & known for rooms in touched):
             return True
-        touched = {room for name in self.changed for room in self.rooms_of_file(name)}
-        return any(reaches(self.uses, room) & touched for room in about)
+        return any(reaches(self.uses, room) & set().union(*touched) for room in about | {FRONT})
 
 
 def tests_of(build: str, change: Change) -> list[str]:
@@ -151,10 +151,11 @@ def tests_of(build: str, change: Change) -> list[str]:
     def labels(test: dict[str, Any]) -> list[str]:
         return next(p["value"] for p in test["properties"] if p["name"] == "LABELS")
 
+    all_labels = {label for test in listed["tests"] for label in labels(test)}
     return [
         test["name"]
         for test in listed["tests"]
-        if declared_in(test) in chosen and change.concerns(labels(test))
+        if declared_in(test) in chosen and change.concerns(labels(test), all_labels)
     ]
 
 
