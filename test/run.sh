@@ -370,11 +370,13 @@ group_system() {
 
 # Hosts that join a fleet in a real etcd of three members: the oldest that is supported, and a current one.
 on_etcd() {
-	need_etcd && need_etcd_current && need_haproxy &&
+	need_etcd && need_etcd_current && need_haproxy && build_rootfs &&
 		cmake_tree asan ramet-fleet rametctl ramet-init service_server fleet-swarm || return
 	local tests=$top/test/etcd with=python
 	export RAMET_HAPROXY RAMET_BUILD=$top/build/asan RAMET_INIT=$top/build/asan/guest/ramet-init
 	export SERVICE_SERVER=$top/build/asan/test/service/service_server
+	export GUEST_ROOTFS INTEGRATIONS_PYTHON
+	GUEST_ROOTFS=$(rootfs_dir)/rootfs.ext4 INTEGRATIONS_PYTHON=$(integrations_venv_dir)/bin/python
 	RAMET_HAPROXY=$(haproxy_dir)
 	RAMET_ETCD=$(etcd_dir)/etcd pytest integrations-etcd "$tests"
 	RAMET_ETCD=$(etcd_current_dir)/etcd \

@@ -22,7 +22,7 @@ from conftest import PROGRAM, Fleet, Host
 from stand_in import Service
 from test_keys import PORTS, settings
 
-SERVICE_TESTS = Path(__file__).resolve().parents[1] / "service"
+TESTS = Path(__file__).resolve().parents[1]
 NUMBERS = (17, 18, 19)
 # Waits until a server sends something.
 CODE = """import socket
@@ -43,11 +43,19 @@ def hosts(fleet: Fleet) -> list[Host]:
 
 
 @pytest.fixture
-def services(hosts: list[Host], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
+def rootfs() -> str:
+    """The root file system that the sandboxes see; "": that of this machine."""
+    return ""
+
+
+@pytest.fixture
+def services(
+    hosts: list[Host], rootfs: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Service]]:
     made = {}
     for host in hosts:
         room = "max_vms=4" if host.number == FULL else "max_vms=64"
-        made[host.name] = Service(tmp_path_factory.mktemp("s"), *settings(host), room)
+        made[host.name] = Service(tmp_path_factory.mktemp("s"), *settings(host), room, rootfs=rootfs)
     yield made
     for one in made.values():
         if one.server.poll() is None:
@@ -158,15 +166,23 @@ def test_any_host_is_used_and_a_full_one_costs_no_create(front: Front, services:
             assert http.delete(path).status_code == 204
 
 
+def passes(front: Front, authority: Authority, python: str, *args: object) -> None:
+    """Runs tests of one host that runs already, against the hosts behind HAProxy."""
+    base, ca = f"https://127.0.0.1:{front.port}", str(authority.pem)
+    place = {"RAMET_TESTED_HOST": base, "RAMET_HOST": base, "RAMET_CA_FILE": ca, "SSL_CERT_FILE": ca}
+    subprocess.run([python, "-m", "pytest", "-q", *map(str, args)], env={**os.environ, **place}, check=True)
+
+
 @pytest.mark.parametrize("file", ["test_podflare.py", "test_sdk.py", "test_command_line.py"])
 def test_clients_pass_their_tests_of_one_host(front: Front, authority: Authority, file: str) -> None:
     """The published client, both clients of the SDK, the command line. Each host has its own audit log."""
-    place = {"RAMET_TESTED_HOST": f"https://127.0.0.1:{front.port}", "RAMET_CA_FILE": str(authority.pem)}
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-k", "not audit_log", SERVICE_TESTS / file],
-        env={**os.environ, **place, "SSL_CERT_FILE": str(authority.pem)},
-        check=True,
-    )
+    passes(front, authority, sys.executable, "-k", "not audit_log", TESTS / "service" / file)
+
+
+@pytest.mark.parametrize("rootfs", [os.environ.get("GUEST_ROOTFS")])
+def test_mcp_passes_its_tests_of_one_host(front: Front, authority: Authority, rootfs: str) -> None:
+    python = os.environ["INTEGRATIONS_PYTHON"]
+    passes(front, authority, python, "-m", "not vm", TESTS / "integrations/mcp/test_mcp_tools.py")
 
 
 def test_a_killed_host_costs_no_create(front: Front, services: dict[str, Service]) -> None:
