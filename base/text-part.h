@@ -4,8 +4,8 @@
 #define RAMET_BASE_TEXT_PART_H
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 struct text_part {
@@ -23,7 +23,7 @@ static inline bool text_part_take(struct text_part *in, const char *text)
 	return true;
 }
 
-/* Takes 1 to 19 digits, which cannot overflow. Returns false if there is none. */
+/* Takes 1 to 19 digits, which cannot overflow. Returns false if there is no digit. */
 static inline bool text_part_take_number(struct text_part *in, uint64_t *n)
 {
 	const char *start = in->p;

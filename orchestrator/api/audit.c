@@ -6,6 +6,7 @@
 #include "orchestrator/api/event-merge.h"
 #include "orchestrator/api/fleet-events.h"
 #include "orchestrator/api/internal.h"
+#include "orchestrator/events/line.h"
 #include "orchestrator/http/dispatch.h"
 #include "orchestrator/json/cursor.h"
 #include "orchestrator/json/query.h"
@@ -116,9 +117,10 @@ static void on_part_event(void *arg, const struct logged_event *event)
 {
 	struct request *r = arg;
 	struct events_part *p = r->state;
+	struct audit_line head;
 
 	p->full |= p->n && r->out.len + event->len > EVENTS_PART_SIZE;
-	if (p->full)
+	if (p->full || !audit_line_parse(&head, event->line, event->len))
 		return;
 	event_part_write(&r->out, event);
 	p->last = event->n;

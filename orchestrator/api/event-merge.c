@@ -53,11 +53,10 @@ size_t event_merge_wanted(const struct event_merge *m)
 	return min_u64(m->left, PAGE_MAX);
 }
 
-/* Returns the position from which on a host has what follows. */
 struct event_position event_merge_from(const struct event_merge *m, uint32_t host)
 {
 	if (!m->is_begun)
-		return (struct event_position){.at_ms = m->newest_first ? INT64_MAX - 1 : 0};
+		return (struct event_position){.at_ms = m->newest_first ? EVENT_MS_MAX + 1 : 0};
 	if (host == m->after.host)
 		return (struct event_position){m->after.at_ms, m->after.n};
 	/* Events of the same time are in the order of the hosts' numbers. */
@@ -111,7 +110,7 @@ static bool is_next(const struct event_merge *m, const struct event_part *p,
 	const bool in_time =
 		m->newest_first ? at.at_ms <= p->last.at_ms : at.at_ms >= p->last.at_ms;
 
-	if (at.at_ms < 1 || !at.n)
+	if (at.at_ms < 1 || at.at_ms > EVENT_MS_MAX || !at.n || at.n > INT64_MAX)
 		return false;
 	if (!p->last.n) /* a position that is only a time */
 		return in_time && at.at_ms != p->last.at_ms;
@@ -120,12 +119,12 @@ static bool is_next(const struct event_merge *m, const struct event_part *p,
 
 void event_part_add(struct event_merge *m, struct event_part *p, const struct logged_event *event)
 {
-	p->bad |= event->len >= AUDIT_LINE_MAX; /* no part is too small for the first line */
-	if (p->bad || p->n == event_merge_wanted(m) || p->bytes + event->len > EVENTS_PART_SIZE) {
-		p->more = true;
+	p->bad |= event->len >= AUDIT_LINE_MAX; /* no event is that long */
+	p->more |=
+		p->bad || p->n == event_merge_wanted(m) || p->bytes + event->len > EVENTS_PART_SIZE;
+	if (p->more)
 		return;
-	}
-	p->bad = !is_next(m, p, event);
+	p->bad = p->more = !is_next(m, p, event);
 	if (p->bad)
 		return;
 	p->last = (struct event_moment){event->at_ms, p->last.host, event->n};
@@ -134,7 +133,7 @@ void event_part_add(struct event_merge *m, struct event_part *p, const struct lo
 	keep(m, &p->last, event->line, event->len);
 }
 
-/* Notes that events behind `at` are not known of all hosts. */
+/* Notes that some host may have events behind `at` that have not arrived. */
 static void bound(struct event_merge *m, const struct event_moment *at)
 {
 	if (!m->bounded || follows(m, &m->bound, at))
@@ -177,7 +176,8 @@ static bool read_line(struct logged_event *event, const char *line, size_t len)
 	struct audit_line head;
 	uint64_t at_ms;
 
-	if (!text_part_take_number(&in, &at_ms) || at_ms >= INT64_MAX || !text_part_take(&in, " "))
+	if (!text_part_take_number(&in, &at_ms) || at_ms > EVENT_MS_MAX ||
+	    !text_part_take(&in, " "))
 		return false;
 	*event = (struct logged_event){
 		.at_ms = (int64_t)at_ms, .line = in.p, .len = (size_t)(in.end - in.p)};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Merges the events of several hosts into the order of time. Each host has its events in the order
- * of their numbers. The merge goes in turns: in each, every host gives its events behind the last
- * position, in any number. Of all that arrive, the first ones are written, up to the point from
- * which on a host may have more than what has arrived. Times are those of struct logged_event, so
- * that a clock that was set back changes no order.
+ * of their numbers. The merge goes in turns. In each turn, every host gives some of its events
+ * behind the last position. The merge writes the first of them, up to the last event of a host that
+ * has more. Times are those of struct logged_event, so that a clock that was set back changes no
+ * order.
  *
  * Independent of requests, so that it can be fuzzed: other hosts' events are hostile.
  */
@@ -19,7 +19,7 @@
 #include "orchestrator/json/text.h"
 #include "orchestrator/store/store.h"
 
-/* Maximum of bytes of the lines that a host gives at once: less than peers_ask takes. */
+/* Maximum of bytes of a part, which one time and newline may exceed: peers_ask takes 256 KiB. */
 #define EVENTS_PART_SIZE (192u << 10)
 
 /* Where an event is in the order of all. */
@@ -39,7 +39,7 @@ struct event_merge {
 	struct event_merge_line *lines;
 	size_t n, room, bytes;
 	bool more;    /* events that were left out follow */
-	bool bounded; /* events behind `bound` are not known of all hosts */
+	bool bounded; /* some host may have events behind `bound` that have not arrived */
 	struct event_moment bound;
 };
 
@@ -48,7 +48,7 @@ struct event_part {
 	struct event_moment last; /* of the part so far */
 	size_t n, bytes;
 	bool more; /* the host has more events than those that were added */
-	bool bad;  /* an event was not a possible next one */
+	bool bad;  /* an event was not a possible next one; it and what follows are left out */
 };
 
 /* Returns the maximum of events of a host that a turn can use. */
@@ -57,7 +57,8 @@ size_t event_merge_wanted(const struct event_merge *m);
 struct event_position event_merge_from(const struct event_merge *m, uint32_t host);
 
 /* A host's part: begin, add its events in their order, set `more` if the host has more, end.
- * The line is copied. Events that don't fit are left out, and `more` is set. */
+ * The line is copied. From the first event on that does not fit, events are left out, and `more`
+ * is set. */
 struct event_part event_part_begin(const struct event_merge *m, uint32_t host);
 void event_part_add(struct event_merge *m, struct event_part *p, const struct logged_event *event);
 void event_part_end(struct event_merge *m, const struct event_part *p);
@@ -65,8 +66,8 @@ void event_part_end(struct event_merge *m, const struct event_part *p);
 /* Writes an event for another host: the time by which it is merged, a space, the line, a newline.
  */
 void event_part_write(struct text *out, const struct logged_event *event);
-/* Adds the part of another host: what event_part_write wrote. `more`: the host has more events.
- * Returns false, with nothing changed, if the part is malformed. */
+/* Adds the part of another host, which event_part_write wrote there. `more`: the host has more
+ * events. Returns false, with nothing changed, if the part is malformed. */
 bool event_merge_take(struct event_merge *m, uint32_t host, const char *part, size_t len,
 		      bool more);
 

@@ -26,8 +26,9 @@ struct fleet_events {
 	struct event_merge merge;
 	struct event_part own; /* of this host */
 	struct fleet_round round;
-	bool is_page; /* the answer is one turn, with a cursor */
-	bool sending; /* a chunk that the client has not taken yet */
+	bool is_page;	  /* the answer is one turn, with a cursor */
+	bool from_cursor; /* the answer begins behind the event of a cursor */
+	bool sending;	  /* a chunk that the client has not taken yet */
 	struct loop_timer turn;
 };
 
@@ -103,6 +104,10 @@ static void end_broken(struct request *r)
 
 	if (r->started || r->out.len) {
 		stream_end(r, true);
+		return;
+	}
+	if (events_of(r)->from_cursor) { /* one that a client has changed, if not the log */
+		bad_request(r, BAD_FLEET_CURSOR);
 		return;
 	}
 	failure_set(&f, FAIL_CATALOGUE, 0,
@@ -192,6 +197,10 @@ static void on_own_end(void *arg, const struct failure *f)
 	}
 	if (!request_called(r))
 		return;
+	if (w->own.bad) {
+		end_broken(r);
+		return;
+	}
 	w->own.more |= w->own.n == event_merge_wanted(&w->merge);
 	event_part_end(&w->merge, &w->own);
 	fleet_round_begin(&w->list, &w->round);
@@ -239,8 +248,8 @@ static bool ask_place(struct request *r, struct fleet_events *w)
 		return len == 0;
 	if (!fleet_event_key_read(&place, &at, member_keys(service_member(r->service)), key) ||
 	    place.cell != table_of(r)->cell)
-		return bad_request(r, "cursor is not one of this cell of the fleet: use a value "
-				      "of the header ramet-next-cursor");
+		return bad_request(r, BAD_FLEET_CURSOR);
+	w->from_cursor = true;
 	w->merge.is_begun = true;
 	w->merge.after = (struct event_moment){at.at_ms, place.host, at.n};
 	return true;

@@ -8,6 +8,9 @@
 #include "orchestrator/fleet/table.h"
 #include "orchestrator/peers/peers.h"
 
+#define BAD_FLEET_CURSOR                                                                           \
+	"cursor is not one of this cell of the fleet: use a value of the header ramet-next-cursor"
+
 struct fleet_list {
 	struct list link; /* in api->lists */
 	struct request *r;

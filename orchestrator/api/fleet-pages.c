@@ -89,8 +89,7 @@ static bool ask_place(struct request *r, struct fleet_pages *w)
 	if (!fleet_page_key_read(&place, &w->after, kind, member_keys(service_member(r->service)),
 				 key) ||
 	    place.cell != table_of(r)->cell)
-		return bad_request(r, "cursor is not one of this cell of the fleet: use a value "
-				      "of the header ramet-next-cursor");
+		return bad_request(r, BAD_FLEET_CURSOR);
 	w->host = place.host;
 	return true;
 }

@@ -95,5 +95,6 @@ bool fleet_event_key_read(struct fleet_place *host, struct event_position *at,
 			  const struct fleet_keys *keys,
 			  const uint8_t key[static FLEET_EVENT_KEY_LEN])
 {
-	return event_key_read(at, key + FLEET_ID_BYTES) && fleet_id_find(keys, key, host);
+	return event_key_read(at, key + FLEET_ID_BYTES) && at->at_ms > 0 &&
+	       at->at_ms <= EVENT_MS_MAX && at->n && fleet_id_find(keys, key, host);
 }

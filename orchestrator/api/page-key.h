@@ -35,6 +35,7 @@ struct event_position {
 	int64_t at_ms;
 	uint64_t n;
 };
+#define EVENT_MS_MAX	    (INT64_MAX - 2) /* the last time of an event; positions lie around it */
 #define EVENT_KEY_LEN	    16
 #define FLEET_EVENT_KEY_LEN (FLEET_ID_BYTES + EVENT_KEY_LEN)
 #define EVENT_LETTER	    'v'

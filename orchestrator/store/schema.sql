@@ -84,7 +84,7 @@ CREATE TABLE answers (			-- to requests with an Idempotency-Key that had an effe
 -- step 11
 CREATE TABLE events (			-- the audit log, and the queue of the webhooks
 	n INTEGER PRIMARY KEY,		-- each event's is one more than that of the event before it
-	at_ms INTEGER NOT NULL,
+	at_ms INTEGER NOT NULL,		-- never before that of the event before it
 	tenant TEXT NOT NULL,
 	line TEXT NOT NULL		-- the event as one JSON object
 ) STRICT;

@@ -266,8 +266,9 @@ struct store_events_range {
 /* An event that the audit log has. */
 struct logged_event {
 	uint64_t n;
-	int64_t at_ms;	  /* not before the time of the event with the number n - 1, unlike in the
-			   * line, which has what the clock said */
+	/* The time by which events are ordered: never before that of the previous event. The line
+	 * has the clock's time, which may be. */
+	int64_t at_ms;
 	const char *line; /* one JSON object (orchestrator/events/line.h) */
 	size_t len;
 };

@@ -110,6 +110,14 @@ def test_followed_and_numbered_events_are_of_one_host(clients: list[httpx.Client
         assert "cursor" in refused(clients[0].get(f"/v1/events?cursor={bad}"), 400, "bad_request")
 
 
+def test_cursor_with_another_time_is_refused_by_the_host_of_its_event(clients: list[httpx.Client]) -> None:
+    key = bytes.fromhex(clients[0].get("/v1/events?limit=6").headers[NEXT][1:-8])
+    forged = cursor("V", key[:16] + (1).to_bytes(8, "big") + key[24:])
+    answers = [client.get(f"/v1/events?newest_first=1&cursor={forged}") for client in clients]
+    assert sorted(answer.status_code for answer in answers) == [200, 400]
+    assert all("cursor" in answer.text or MISSING in answer.headers for answer in answers)
+
+
 def test_cursor_on_a_host_without_a_fleet(client: httpx.Client) -> None:
     refused(client.get("/v1/events?cursor=V00"), 400, "bad_request")
 

@@ -31,8 +31,8 @@ static size_t make(char line[static AUDIT_LINE_MAX], uint32_t host, uint64_t n)
 	return audit_line_make(line, n, ID, &event) - 1;
 }
 
-/* Writes up to `most` of the events behind the position, as the host does. Returns whether the host
- * has more. */
+/* Writes up to `most` of the host's events behind the merge's position, as a host does. Returns
+ * whether the host has more. */
 static bool give(struct text *out, const struct host *h, const struct event_merge *m, size_t most)
 {
 	const struct event_position from = event_merge_from(m, h->number);
@@ -116,22 +116,38 @@ static void host_without_events_is_no_hindrance(void **state)
 	assert_string_equal(merged(hosts, true, 1, 1), "9.2 9.1 ");
 }
 
-/* Returns whether the merge takes the part. If not, nothing of it may be written. */
+static size_t count_lines(const char *text, size_t len)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < len; i++)
+		n += text[i] == '\n';
+	return n;
+}
+
+/* Returns whether the merge takes the part, beside one of another host. It must write all lines
+ * that it has taken, and no others. */
 static bool takes(const char *part, size_t len, bool newest_first)
 {
+	static const struct host other = {6, 1, {1}};
 	struct event_merge m = {.newest_first = newest_first, .left = 10};
-	struct text out = {0};
+	struct text given = {0}, out = {0};
 	bool more;
 
+	give(&given, &other, &m, 1);
+	assert_true(event_merge_take(&m, other.number, given.p, given.len, false));
 	const bool taken = event_merge_take(&m, 7, part, len, false);
 	const size_t n = event_merge_write(&m, &out, &more);
-	assert_true(taken || (!n && !more));
+	assert_int_equal(n, 1 + (taken ? count_lines(part, len) : 0));
+	assert_int_equal(count_lines(out.p, out.len), n);
+	assert_false(more);
+	text_free(&given);
 	text_free(&out);
 	return taken;
 }
 
 /* Returns "TIME LINE\n" with a valid line. */
-static const char *part_line(const char *time, unsigned n)
+static const char *part_line(const char *time, uint64_t n)
 {
 	static char lines[2][AUDIT_LINE_MAX + 50];
 	static unsigned turn;
@@ -143,7 +159,7 @@ static const char *part_line(const char *time, unsigned n)
 	return out;
 }
 
-static bool takes_line(const char *time, unsigned n)
+static bool takes_line(const char *time, uint64_t n)
 {
 	const char *part = part_line(time, n);
 
@@ -175,7 +191,9 @@ static void malformed_parts_are_refused(void **state)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 		assert_false(takes(bad[i], strlen(bad[i]), false));
 	assert_true(takes_line("9223372036854775805", 1));
-	assert_false(takes_line("9223372036854775807", 1));
+	assert_false(takes_line("9223372036854775806", 1));
+	assert_true(takes_line("5", 9223372036854775807u));
+	assert_false(takes_line("5", 9223372036854775808u));
 	assert_false(takes_line("99999999999999999999", 1));
 	assert_false(takes_line("0", 1));
 	assert_false(takes_line("-5", 1));
@@ -192,21 +210,91 @@ static void parts_that_are_not_in_order_are_refused(void **state)
 	assert_false(takes_two("6", 1, "5", 2));
 }
 
-static void line_must_be_json_of_the_right_size(void **state)
+/* Returns whether the merge takes a line of this size, which ends with `end`. */
+static bool takes_size(size_t size, const char *end)
 {
+	const size_t time = strlen("5 ");
 	struct text part = {0};
 
 	text_puts(&part, part_line("5", 1));
 	part.len -= strlen("}\n");
-	text_puts(&part, ",\"x\":nan}\n");
-	assert_false(takes(part.p, part.len, false));
-	part.len -= strlen("nan}\n");
-	text_puts(&part, "\"");
-	while (part.len < AUDIT_LINE_MAX + 2)
+	text_puts(&part, ",\"x\":\"");
+	while (part.len < time + size - strlen(end))
 		text_putc(&part, 'x');
-	text_puts(&part, "\"}\n");
-	assert_false(takes(part.p, part.len, false));
+	text_puts(&part, end);
+	text_putc(&part, '\n');
+	const bool taken = takes(part.p, part.len, false);
 	text_free(&part);
+	return taken;
+}
+
+static void line_must_be_json_of_the_right_size(void **state)
+{
+	assert_true(takes_size(AUDIT_LINE_MAX - 1, "\"}"));
+	assert_false(takes_size(AUDIT_LINE_MAX, "\"}"));
+	assert_false(takes_size(1000, "\",\"y\":nan}"));
+}
+
+/* Returns the numbers of all own events, which are too many for a part. */
+static const char *cut(bool newest_first)
+{
+	static char names[1000];
+	struct event_merge m = {.newest_first = newest_first};
+	char line[AUDIT_LINE_MAX + 1];
+	bool more = true;
+
+	names[0] = '\0';
+	while (more) {
+		struct event_part p = event_part_begin(&m, 7);
+		struct text page = {0};
+
+		m.left = 1000;
+		for (size_t i = 1; i <= 100; i++) {
+			const size_t n = newest_first ? 101 - i : i;
+			/* Spaces make every other line long. */
+			size_t len = make(line, 7, n);
+			const size_t pad = n % 2 ? 3900 - len : 0;
+
+			if (m.is_begun && (newest_first ? n >= m.after.n : n <= m.after.n))
+				continue;
+			memset(line + len, ' ', pad);
+			event_part_add(&m, &p,
+				       &(struct logged_event){n, (int64_t)n, line, len + pad});
+		}
+		assert_false(p.bad);
+		assert_true(p.bytes <= EVENTS_PART_SIZE);
+		event_part_end(&m, &p);
+		event_merge_write(&m, &page, &more);
+		add_names(names, &page);
+		text_free(&page);
+	}
+	return names;
+}
+
+static void part_that_is_cut_by_bytes_loses_no_event(void **state)
+{
+	char all[1000] = "", back[1000] = "";
+
+	for (int n = 1; n <= 100; n++) {
+		sprintf(all + strlen(all), "7.%d ", n);
+		sprintf(back + strlen(back), "7.%d ", 101 - n);
+	}
+	assert_string_equal(cut(false), all);
+	assert_string_equal(cut(true), back);
+}
+
+static void event_that_is_not_the_next_one_leaves_no_complete_part(void **state)
+{
+	struct event_merge m = {.left = 10, .is_begun = true, .after = {5, 7, 3}};
+	struct event_part p = event_part_begin(&m, 7);
+	char line[AUDIT_LINE_MAX];
+	const size_t len = make(line, 7, 4);
+
+	event_part_add(&m, &p, &(struct logged_event){4, 4, line, len});
+	assert_true(p.bad && p.more);
+	event_part_add(&m, &p, &(struct logged_event){5, 6, line, len});
+	assert_int_equal(p.n, 0);
+	event_merge_drop(&m);
 }
 
 static void host_that_has_more_gives_something(void **state)
@@ -225,6 +313,8 @@ int main(void)
 		cmocka_unit_test(malformed_parts_are_refused),
 		cmocka_unit_test(parts_that_are_not_in_order_are_refused),
 		cmocka_unit_test(line_must_be_json_of_the_right_size),
+		cmocka_unit_test(part_that_is_cut_by_bytes_loses_no_event),
+		cmocka_unit_test(event_that_is_not_the_next_one_leaves_no_complete_part),
 		cmocka_unit_test(host_that_has_more_gives_something),
 	};
 
