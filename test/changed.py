@@ -10,8 +10,9 @@ the documents do), or if a room that it tests changed or uses, over any number o
 rooms are those of rooms.py. A folder tests the rooms that its CMakeLists.txt names, and that of its own name.
 What its helpers are linked with, often the whole service, counts only if that gives it no room.
 
-All tests of the service link all of it. A label that is the name of a room says what such a test is about, besides
-HTTP, which all of them use. The test is left out if what changed is what other tests have labels for.
+All tests of the service link all of it. A label that is the name of a room says what such a test is about. Such
+a test is left out if none of its labels is, or uses, a room that changed. But all tests run if HTTP, which all of them use, is
+or uses a room that changed, or if a file changed whose room no test has as a label.
 """
 
 from __future__ import annotations
@@ -119,14 +120,14 @@ class Change:
                 chosen.add(folder)
         return sorted(chosen)
 
-    def concerns(self, labels: list[str], all_labels: set[str]) -> bool:
-        """Returns whether a test with these labels, of the labels that there are, is about what changed."""
-        touched = [self.rooms_of_file(name) for name in self.changed]
-        known = {room for label in all_labels & self.room_names for room in reaches(self.uses, label)}
-        about = self.room_names.intersection(labels)
-        if not about or not all(rooms & known for rooms in touched):
-            return True
-        return any(reaches(self.uses, room) & set().union(*touched) for room in about | {FRONT})
+    def concerned(self, labels: set[str]) -> set[str]:
+        """Returns those of the labels whose tests the change can break: rooms that are, or use, what changed."""
+        about = labels & self.room_names
+        owners = [self.rooms_of_file(name) for name in self.changed]
+        touched = set().union(*owners)
+        if reaches(self.uses, FRONT) & touched or not all(one and one <= about for one in owners):
+            return about
+        return {room for room in about if reaches(self.uses, room) & touched}
 
 
 def tests_of(build: str, change: Change) -> list[str]:
@@ -148,14 +149,16 @@ def tests_of(build: str, change: Change) -> list[str]:
             node = graph["nodes"][node["parent"]]
         return rooms.parent(str(Path(graph["files"][node["file"]]).relative_to(change.top)))
 
-    def labels(test: dict[str, Any]) -> list[str]:
-        return next(p["value"] for p in test["properties"] if p["name"] == "LABELS")
+    def labels(test: dict[str, Any]) -> set[str]:
+        return set(next(p["value"] for p in test["properties"] if p["name"] == "LABELS"))
 
     all_labels = {label for test in listed["tests"] for label in labels(test)}
+    concerned = change.concerned(all_labels)
+    left_out = all_labels & change.room_names - concerned
     return [
         test["name"]
         for test in listed["tests"]
-        if declared_in(test) in chosen and change.concerns(labels(test), all_labels)
+        if declared_in(test) in chosen and (concerned & labels(test) or not left_out & labels(test))
     ]
 
 

@@ -131,9 +131,10 @@ tracked() { git -C "$top" ls-files -- "$@"; }
 
 check_format() { tracked '*.c' '*.h' | xargs clang-format --dry-run -Werror; }
 # tidy FILE…: runs clang-tidy on the product's C code among these files
-tidy() {
-	cmake_tree asan &&
-		printf '%s\n' "$@" | sed -n '/^\(test\|kernel-config\)\//d; /\.c$/p' |
+tidy() { cmake_tree asan && tidy_built "$@"; }
+# The same where the build has already made the headers that the files include.
+tidy_built() {
+	printf '%s\n' "$@" | sed -n '/^\(test\|kernel-config\)\//d; /\.c$/p' |
 		xargs -r -P "$(nproc)" -n 1 "$top/test/tidy.sh" "$top/build/asan"
 }
 check_tidy() {
@@ -518,7 +519,7 @@ test_changed() {
 	local folder targets=() names
 	for folder in "${folders[@]}"; do targets+=("$folder/all"); done
 	[[ ${#targets[@]} -eq 0 ]] || cmake_tree asan "${targets[@]}" || return
-	beside_item changed clang-tidy tidy "${files[@]}" # most of the time the tests wait
+	beside_item changed clang-tidy tidy_built "${files[@]}" # beside the tests, which mostly wait
 	[[ " ${files[*]}" != *" sdk/python/"* ]] || pytest changed-sdk "$top/sdk/python/tests"
 	[[ ${#folders[@]} -gt 0 ]] || return 0
 	names=$(printf '%s\n' "${files[@]}" | python "$top/test/changed.py" "$top" tests "$top/build/asan") || return

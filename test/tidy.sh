@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Runs clang-tidy on one file, if the build compiles it. A run without findings is recorded
-# in the cache under a checksum of what it read: the code with its headers, flags and settings.
+# in the cache under a checksum of the file, the preprocessed code, the flags and the settings.
 #   test/tidy.sh BUILDDIR FILE
 set -euo pipefail
 
@@ -23,12 +23,13 @@ EOT
 )
 [[ ${#command[@]} -gt 0 ]] || exit 0
 
-# What clang-tidy sees: the code and the macros without comments, but for those that are for it.
+# Prints what the findings depend on: the file, the names of its headers, and the preprocessed code with its macros,
+# so that a comment in a header counts only if it is for clang-tidy.
 seen() {
-	local read
+	cat "$file"
+	"${command[@]}" "${extra[@]}" -M -MT x "$PWD/$file" || return
 	"${command[@]}" "${extra[@]}" -E -dD -P "$PWD/$file" || return
-	read=$("${command[@]}" "${extra[@]}" -M -MT x "$PWD/$file") || return
-	sed 's/^x://; s/\\$//' <<<"$read" | xargs grep -h NOLINT || [[ $? -le 1 || $? -eq 123 ]]
+	git grep -hA1 NOLINT -- '*.h' || [[ $? -eq 1 ]] || return
 	clang-tidy --version
 	printf '%s\n' "${command[@]}" "${extra[@]}"
 	cat .clang-tidy

@@ -167,7 +167,7 @@ def test_any_host_is_used_and_a_full_one_costs_no_create(front: Front, services:
 
 
 def passes(front: Front, authority: Authority, python: str, *args: object) -> None:
-    """Runs tests of one host that runs already, against the hosts behind HAProxy."""
+    """Runs tests that were written for one running host, against the hosts behind HAProxy."""
     base, ca = f"https://127.0.0.1:{front.port}", str(authority.pem)
     place = {"RAMET_TESTED_HOST": base, "RAMET_HOST": base, "RAMET_CA_FILE": ca, "SSL_CERT_FILE": ca}
     subprocess.run([python, "-m", "pytest", "-q", *map(str, args)], env={**os.environ, **place}, check=True)

@@ -17,8 +17,10 @@ ROOM = "ramet_room({0} SRCS {1}.c USES {2})\n"
 TREE = {
     "base/CMakeLists.txt": ROOM.format("base", "err", ""),
     "base/err.c": "",
-    "orchestrator/exec/CMakeLists.txt": ROOM.format("orchestrator_exec", "exec", "base"),
+    "orchestrator/exec/CMakeLists.txt": ROOM.format("orchestrator_exec", "exec", "base")
+    + ROOM.format("orchestrator_fox", "fox", "base"),
     "orchestrator/exec/exec.c": "",
+    "orchestrator/exec/fox.c": "",
     "orchestrator/snapshot/CMakeLists.txt": ROOM.format("orchestrator_snapshot", "fork", "orchestrator_exec"),
     "orchestrator/snapshot/fork.c": "",
     "orchestrator/ports/CMakeLists.txt": ROOM.format("orchestrator_ports", "ports", "base"),
@@ -57,10 +59,9 @@ class Changed(unittest.TestCase):
         return changed.Change(self.top, set(TREE), set(names)).folders()
 
     def concerned(self, *names: str) -> list[str]:
-        """Returns the rooms about which a test runs if these files changed."""
-        change = changed.Change(self.top, set(TREE), set(names))
-        self.assertTrue(change.concerns(["unit"], {"unit", *ROOMS}))
-        return [room for room in ROOMS if change.concerns(["unit", room], {"unit", *ROOMS})]
+        """Returns those of ROOMS whose tests run if these files changed."""
+        found = changed.Change(self.top, set(TREE), set(names)).concerned({"unit", *ROOMS})
+        return [room for room in ROOMS if room in found]
 
     def test_rooms_above_the_change_are_tested(self) -> None:
         self.assertEqual(
@@ -97,6 +98,8 @@ class Changed(unittest.TestCase):
         self.assertEqual(self.concerned("orchestrator/http/http.c"), ROOMS)
 
     def test_tests_about_any_room_run_when_no_test_is_about_what_changed(self) -> None:
+        self.assertEqual(self.concerned("orchestrator/exec/exec.c", "orchestrator/exec/fox.c"), ROOMS)
+        self.assertEqual(self.concerned("orchestrator/exec/CMakeLists.txt"), ROOMS)
         self.assertEqual(self.concerned("orchestrator/service/service.c"), ROOMS)
         self.assertEqual(self.concerned("orchestrator/exec/exec.c", "docs/api.md"), ROOMS)
 
