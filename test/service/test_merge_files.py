@@ -253,10 +253,10 @@ def test_what_cannot_be_merged_is_refused(family: Family, http: httpx.Client) ->
         ({"base": f.ids["a"]}, 400, "out_of_range", "is the base and a branch"),
         ({"base": NOBODY[-36:]}, 404, "not_found", "no sandbox"),
         ({"branches": [f.ids["a"]] * 2}, 400, "bad_request", "twice"),
-        ({"branches": ["a"]}, 400, "bad_request", "ids of sandboxes"),
+        ({"branches": ["a"]}, 400, "bad_request", "is not the id of a sandbox"),
         ({"branches": []}, 400, "bad_request", "1 to 16 ids"),
         ({"branches": [f.ids["a"]] * 17}, 400, "bad_request", "at most 16"),
-        ({"base": "x"}, 400, "bad_request", "ids of sandboxes"),
+        ({"base": "x"}, 400, "bad_request", "is not the id of a sandbox"),
         ({"base": None}, 400, "bad_request", "base"),
         ({"conflicts": "guess"}, 400, "bad_request", "markers"),
         ({"paths": ["/a/../b"]}, 400, "bad_request", "without .."),
@@ -278,7 +278,7 @@ def test_grandchildren_are_merged_with_the_base_of_their_parents_fork(family: Fa
     refusal = f.http.post(
         f.parent + "/merge-files", json={"branches": [f.ids["b"]], "base": grandchild, "paths": [f.root]}
     )
-    assert "must be one" in refused(refusal, 409, "not_a_descendant")
+    assert "is not a child of" in refused(refusal, 409, "not_a_descendant")
     f.end(path)
 
 

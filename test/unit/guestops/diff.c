@@ -354,7 +354,7 @@ static void test_diffs_of_one_tenant_are_limited(void **state)
 	for (int i = 1; i < 5; i++)
 		start(w, &t[i], m[0].view.id, m[1].view.id, "/d");
 	world_until_true(w, &t[4].done);
-	fails_with(&t[4], FAIL_TOO_MANY, "with this key");
+	fails_with(&t[4], FAIL_TOO_MANY, "of this tenant");
 	world_tenant = keys[1]->tenant;
 	make_pair(w, m, "tree /d 40755", "tree /d 40755");
 	diff(w, &other, m, "/d");
