@@ -21,6 +21,7 @@ CONDITIONS = (
     "offset cannot be combined with append",
     "the query changes nothing: add mode, uid or gid",  # one of these parameters is needed
     "cursor must be a value of",  # what an earlier answer had
+    "cursor is for the events of all hosts of a fleet",  # this host is in none
     "a prune needs keep, older_than_seconds or both",
     "branches has ",  # an id twice
     "labels must be a JSON object of up to 8",  # what the text of a query contains
