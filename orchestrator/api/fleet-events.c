@@ -107,7 +107,7 @@ static void end_broken(struct request *r)
 		return;
 	}
 	if (events_of(r)->from_cursor) { /* one that a client has changed, if not the log */
-		bad_request(r, BAD_FLEET_CURSOR);
+		answer_error(r, 400, "bad_request", BAD_FLEET_CURSOR);
 		return;
 	}
 	failure_set(&f, FAIL_CATALOGUE, 0,
