@@ -32,6 +32,8 @@ static const char head[] =
 	"    option dontlognull\n"
 	"    option forwardfor\n"
 	"    option http-no-delay\n"
+	"    # A reload closes no idle connection on which a client may just send.\n"
+	"    option idle-close-on-response\n"
 	"    option srvtcpka\n"
 	"    srvtcpka-idle 30s\n"
 	"    srvtcpka-intvl 10s\n"
@@ -78,7 +80,7 @@ static void print_backend(const struct config *config, const struct fleet_table 
 	       "    http-check send meth GET uri %s\n"
 	       "    http-check expect status 200\n"
 	       "%s"
-	       "    default-server check inter 2s fall 2 rise 1%s\n",
+	       "    default-server check inter 2s fall 2 rise 1 tcp-ut 60s%s\n",
 	       name, health, retries,
 	       config->tls_cert[0] ? " ssl verify required ca-file /etc/haproxy/ramet-ca.pem" : "");
 	for (size_t i = 0; i < t->n; i++) {
