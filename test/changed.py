@@ -53,6 +53,8 @@ class Change:
         )
         self.owner, _ = rooms.owners(self.declared, files)
         self._read_names(files)
+        self.owners = [self.rooms_of_file(name) for name in changed]
+        self.touched = set().union(*self.owners)
 
     def _read_names(self, files: set[str]) -> None:
         """Notes which rooms each room and folder of tests names, and which folders of tests each such folder.
@@ -100,7 +102,6 @@ class Change:
         ]
         if self.changed & EVERYTHING:
             return sorted(tests)
-        touched = {room for name in self.changed for room in self.rooms_of_file(name)}
         own = {folder for folder in self.helpers if any(name.startswith(folder + "/") for name in self.changed)}
         chosen = set()
         for folder in tests:
@@ -108,7 +109,7 @@ class Change:
             linked = reaches(self.helpers, folder)
             if not about:
                 about = {room for name in linked for room in self.uses[name]}
-            if linked & own or any(reaches(self.uses, room) & touched for room in about):
+            if linked & own or any(reaches(self.uses, room) & self.touched for room in about):
                 chosen.add(folder)
         named = [re.escape(name) for name in self.changed]
         if any(name.startswith("sdk/python/") for name in self.changed):
@@ -123,11 +124,10 @@ class Change:
     def concerned(self, labels: set[str]) -> set[str]:
         """Returns those of the labels whose tests the change can break: rooms that are, or use, what changed."""
         about = labels & self.room_names
-        owners = [self.rooms_of_file(name) for name in self.changed]
-        touched = set().union(*owners)
-        if reaches(self.uses, FRONT) & touched or not all(one and one <= about for one in owners):
+        is_known = all(owners and owners <= about for owners in self.owners)
+        if not is_known or reaches(self.uses, FRONT) & self.touched:
             return about
-        return {room for room in about if reaches(self.uses, room) & touched}
+        return {room for room in about if reaches(self.uses, room) & self.touched}
 
 
 def tests_of(build: str, change: Change) -> list[str]:

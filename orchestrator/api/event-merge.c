@@ -31,21 +31,18 @@ static int compare(const struct event_moment *a, const struct event_moment *b)
 	return a->n == b->n ? 0 : a->n < b->n ? -1 : 1;
 }
 
-/* Returns whether `a` comes after `b` in the answer. */
-static bool follows(const struct event_merge *m, const struct event_moment *a,
-		    const struct event_moment *b)
+/* Like compare, in the order of the answer. */
+static int order(const struct event_merge *m, const struct event_moment *a,
+		 const struct event_moment *b)
 {
-	const int order = compare(a, b);
-
-	return m->newest_first ? order < 0 : order > 0;
+	return m->newest_first ? compare(b, a) : compare(a, b);
 }
 
 static int by_moment(const void *a, const void *b, void *arg)
 {
 	const struct event_merge_line *one = a, *other = b;
-	const int order = compare(&one->at, &other->at);
 
-	return ((const struct event_merge *)arg)->newest_first ? -order : order;
+	return order(arg, &one->at, &other->at);
 }
 
 size_t event_merge_wanted(const struct event_merge *m)
@@ -136,7 +133,7 @@ void event_part_add(struct event_merge *m, struct event_part *p, const struct lo
 /* Notes that some host may have events behind `at` that have not arrived. */
 static void bound(struct event_merge *m, const struct event_moment *at)
 {
-	if (!m->bounded || follows(m, &m->bound, at))
+	if (!m->bounded || order(m, &m->bound, at) > 0)
 		m->bound = *at;
 	m->bounded = m->more = true;
 }
@@ -224,7 +221,7 @@ bool event_merge_take(struct event_merge *m, uint32_t host, const char *part, si
 
 size_t event_merge_write(struct event_merge *m, struct text *out, bool *more)
 {
-	while (m->bounded && m->n && follows(m, &m->lines[m->n - 1].at, &m->bound))
+	while (m->bounded && m->n && order(m, &m->lines[m->n - 1].at, &m->bound) > 0)
 		drop_last(m); /* m->more is true */
 	const size_t n = m->n;
 	for (size_t i = 0; i < n; i++) {
