@@ -105,7 +105,7 @@ class Load:
     def close(self, http: httpx.Client, one: str) -> None:
         while True:
             answer = self.once(http, "close", "DELETE", f"/v1/sandboxes/{one}")
-            if answer is not None and (answer.status_code in (204, 404) or self.is_dead(answer)):
+            if answer is not None and (answer.status_code in (204, 404) or self.is_lost(answer)):
                 return
 
     def ask(self, http: httpx.Client, what: str, path: str, body: dict[str, Any], again: bool) -> Any:
@@ -117,11 +117,13 @@ class Load:
                 key.pop("idempotency-attempt", None)
             if answer is not None and answer.status_code in GOOD:
                 return answer.json() if again else answer
-            if not again or (what == "fork" and answer is not None and self.is_dead(answer)):
+            if not again or (what == "fork" and answer is not None and self.is_lost(answer)):
                 return None
 
-    def is_dead(self, answer: httpx.Response) -> bool:
-        return bool(self.dead) and str(answer.json()["error"]).startswith(f"host {self.dead}, ")
+    def is_lost(self, answer: httpx.Response) -> bool:
+        """Whether it refuses a sandbox of the dead host: that host is down, or up again without the sandbox."""
+        down = str(answer.json()["error"]).startswith(f"host {self.dead}, ")
+        return bool(self.dead) and (down or answer.status_code == 404)
 
     def once(self, http: httpx.Client, what: str, method: str, path: str, **more: Any) -> httpx.Response | None:
         self.asked[what] += 1
