@@ -4,7 +4,8 @@
  * socket in tests). Both ends send frames: an 8-byte header, then `len` bytes of payload. All
  * numbers are little-endian. The host speaks first. A connection carries one operation at a time;
  * after the operation's last frame it may carry the next one. Several connections may be open at
- * once. A frame that breaks these rules ends the connection.
+ * once. A frame that breaks these rules ends the connection. A request of a type that the agent
+ * does not know gets AGENT_ERROR (ENOSYS), then the connection ends.
  *
  * In the payloads below, `str` is a u32 length followed by as many bytes.
  */

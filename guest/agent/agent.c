@@ -146,6 +146,17 @@ static int handle_shutdown(struct conn *c)
 	return 0;
 }
 
+/* Refuses a request that a newer service may send. Data may follow, which nobody would read. */
+static void refuse_unknown(struct conn *c, uint8_t type)
+{
+	struct err e;
+
+	err_say(&e, ENOSYS,
+		"its agent, which an older Ramet started, does not know requests of type %u", type);
+	conn_send_error(c, &e);
+	conn_become(c, CONN_ENDING);
+}
+
 /* Handles a request. Returns 0, or -EPROTO when the connection has to be closed. */
 static int handle(struct conn *c, const struct frame *f, struct err *e)
 {
@@ -181,7 +192,8 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 		pong(c);
 		return 0;
 	default:
-		return err_say(e, EPROTO, "there is no request of type %u", f->type);
+		refuse_unknown(c, f->type);
+		return 0;
 	}
 }
 

@@ -146,9 +146,9 @@ struct file_data {
 void service_file_feed(struct op *base, const void *part, size_t len, bool last);
 
 /* Makes a request whose answer is only success or failure (proto/agent.h): AGENT_PUT, AGENT_WRITE
- * and AGENT_UNPACK with `data`, whose length becomes the size; AGENT_REMOVE, AGENT_MKDIR,
- * AGENT_MOVE and AGENT_CHANGE without (NULL). A put replaces nothing before the last part of its
- * data; a write or unpack that fails or is abandoned may leave part of the data. */
+ * and AGENT_UNPACK with `data`, whose length becomes the size; others without (NULL). A put
+ * replaces nothing before the last part of its data; a write or unpack that fails or is abandoned
+ * may leave part of the data. */
 struct op *service_file_do(struct service *c, const char *tenant, const char *id,
 			   const struct agent_file_request *request, const struct file_data *data,
 			   service_done_fn *fn, void *arg);

@@ -665,9 +665,6 @@ class Connections(AgentTest):
         ("length of all ones", b"\xff" * 8),
         ("second byte not zero", struct.pack("<IBBH", 0, PING, 1, 0)),
         ("third field not zero", struct.pack("<IBBH", 0, PING, 0, 1)),
-        ("no such request", frame(99)),
-        ("type zero", frame(0)),
-        ("an answer as a request", frame(EXIT, b"\0" * 5)),
         ("ping with a payload", frame(PING, b"x")),
         ("interrupt with a short payload", frame(INTERRUPT, b"x")),
         ("shutdown with a payload", frame(SHUTDOWN, b"x")),
@@ -699,6 +696,16 @@ class Connections(AgentTest):
          frame(EXEC, exec_payload(9, BASH)) + frame(CODE, b"sleep 0.1") + frame(ATTACH, b"\0" * 16)),
         ("time before 1970", frame(RESEED, reseed_payload(realtime_ns=-1))),
     )
+
+    def test_unknown_request_is_refused(self):
+        for kind in (0, 99, EXIT):
+            with self.subTest(kind):
+                client = self.connect()
+                client.sock.sendall(frame(kind, b"x"))
+                answer, payload = client.recv()
+                self.assertEqual((answer, struct.unpack_from("<I", payload)[0]), (ERROR, errno.ENOSYS))
+                self.assertIn(f"does not know requests of type {kind}", payload.decode(errors="replace"))
+                self.assertRaises(EOFError, client.recv)
 
     def test_malformed_frames_end_only_their_connection(self):
         before = len(self.agent.log)  # its start logged "dry" lines as well
