@@ -34,6 +34,7 @@ from native_service import native_service
 from net import net
 from output import output
 from restart import restart
+from routed import routed
 from sizes import during_preparation, freed_memory, sized_creates
 from soak import soak
 from spaces import spaces
@@ -201,6 +202,7 @@ BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "output": [output],
     "page": [page],
     "restart": [restart],
+    "routed": [routed],
     "scale": [scale],
     "sizes": [during_preparation, sized_creates, freed_memory],
     "soak": [soak],
@@ -386,7 +388,7 @@ def main() -> int:
     more = {name: getattr(args, name) for name in options if getattr(args, name)}
     figures: Figures = {}
     try:
-        own = ("checkpoint", "fleet", "native-service", "page", "scale", "swarm", "thousand")
+        own = ("checkpoint", "fleet", "native-service", "page", "routed", "scale", "swarm", "thousand")
         uses_service = args.name not in own  # they start what they measure
         if uses_service:
             wait_until_quiet()
