@@ -191,6 +191,9 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 	case AGENT_HELLO:
 		pong(c);
 		return 0;
+	case AGENT_CODE:
+	case AGENT_DATA:
+		return err_say(e, EPROTO, "a frame of type %u belongs to no request", f->type);
 	default:
 		refuse_unknown(c, f->type);
 		return 0;
