@@ -105,7 +105,7 @@ cmd_package() {
 	local suite
 	[[ $# -eq 0 ]] || die "package: unknown option '$*'"
 	need_for_build e2fsprogs git
-	lock package
+	lock
 	together build_kernel -- build_rootfs
 	cached "$(h2o_source_dir)" "source of h2o" make_h2o_source
 	step "input of the packages" package_input "$top/build/package-input"

@@ -27,14 +27,14 @@ as_root() {
 	fi
 }
 
-# lock [NAME]: only one dev at a time starts or stops things, or does what NAME says. Programs that
-# outlive dev must be started with descriptor 8 closed, or they would hold the lock.
+# Only one dev at a time starts or stops things. Programs that outlive dev must be
+# started with descriptor 8 closed, or they would hold the lock.
 lock() {
 	mkdir -p "$top/build"
-	exec 8>"$top/build/${1:+$1.}lock"
+	exec 8>"$top/build/lock"
 	# In a trap, `return` without a number returns the status from before the trap.
 	flock -n 8 && return 0
-	say "waiting for another ./dev that ${1:+makes a }${1:-starts or stops something} …"
+	say "waiting for another ./dev that starts or stops something …"
 	flock 8
 }
 unlock() { exec 8>&-; }

@@ -15,7 +15,6 @@ top=$(dirname "$(dirname "$(realpath "$0")")")
 
 default_groups=(style unit fuzz native system fault)
 all_groups=(style unit h2o fuzz native packages system integrations fault)
-beside_system=(packages fuzz) # of `all`: run at low priority from there on, since the rig leaves a CPU idle
 all=no            # whether the groups run all of their tests
 fuzz_seconds=${RAMET_FUZZ_SECONDS:-20} # of each target, for new inputs
 limit_s=${RAMET_TEST_LIMIT_S:-4800}
@@ -407,23 +406,15 @@ group_fault() {
 
 report() { /usr/bin/python3 -B "$top/test/report.py" "$results" "$@"; }
 
-# begin_group GROUP: runs a group
-begin_group() {
-	local group=$1 status=0 took
+# run_group GROUP: runs a group, sets p, f and s to its totals, and adds to bad what failed; shows
+# its output if it failed
+run_group() {
+	local group=$1 status=0 log=$log_dir/test-$1.log text took names=()
 	rm -f "$results/$group".* "$results/$group"-*
 	say "$group …"
-	timed "$results/$group.time" run_in_subshell "group_$group" </dev/null >"$log_dir/test-$group.log" 2>&1 || status=$?
+	timed "$results/$group.time" run_in_subshell "group_$group" </dev/null >"$log" 2>&1 || status=$?
 	read -r -a took <"$results/$group.time"
 	record "$group" 0 "${took[@]}" "(whole group)"
-	echo $status >"$results/$group.status"
-}
-
-# end_group GROUP: sets p, f and s to the totals of a group that has run, and adds to bad what failed; shows its
-# output if it failed
-end_group() {
-	local group=$1 status log=$log_dir/test-$1.log text took names=()
-	read -r status <"$results/$group.status"
-	read -r -a took <"$results/$group.time"
 	{ read -r p f s && mapfile -t names; } < <(report sum "$group" || echo 0 1 0)
 	# A group that ended with an error, or that found nothing to run, has failed.
 	[[ $f -gt 0 || ($status -eq 0 && $((p + s)) -gt 0) ]] || f=1
@@ -438,10 +429,6 @@ end_group() {
 	fi
 }
 run_in_subshell() { ("$@"); }
-run_group() {
-	begin_group "$1"
-	end_group "$1"
-}
 
 # need_for_tests: installs packages and builds libraries that the tests need
 need_for_tests() {
@@ -540,35 +527,11 @@ test_changed() {
 	[[ -z $names ]] || run_ctest asan "(unit|fuzz)" changed-unit -j "$test_jobs" -R "^($names)\$"
 }
 
-# is_one_of WORD WORD…: whether the first word is one of the others
-is_one_of() { [[ " ${*:2} " == *" $1 "* ]]; }
-
-begin_groups() { # GROUP…
-	local group
-	renice -n 15 $BASHPID >/dev/null
-	for group in "$@"; do begin_group "$group"; done
-}
-
 # run_groups GROUP…: runs the groups; adds to passed, failed and skipped, and to bad what failed
 run_groups() {
-	local group p f s beside=()
-	if [[ $all == yes ]] && is_one_of system "$@"; then
-		for group in "${beside_system[@]}"; do ! is_one_of "$group" "$@" || beside+=("$group"); done
-	fi
+	local group p f s
 	for group in "$@"; do
-		! is_one_of "$group" "${beside[@]}" || continue
-		if [[ $group == system && ${#beside[@]} -gt 0 ]]; then
-			set -m
-			begin_groups "${beside[@]}" &
-			groups+=($!)
-			set +m
-		fi
 		run_group "$group"
-		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-	done
-	[[ ${#beside[@]} -eq 0 ]] || wait "${groups[-1]}"
-	for group in "${beside[@]}"; do
-		end_group "$group"
 		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 	done
 }
