@@ -56,7 +56,7 @@ class Client:
 @contextmanager
 def hosts() -> Iterator[tuple[Client, Client]]:
     """Yields clients of the host that has the sandboxes, and of the one that passes requests on."""
-    from fleet import Fleet
+    from fleet import Fleet  # needs packages that other benchmarks run without
 
     with tempfile.TemporaryDirectory(prefix="ramet-bench-", dir="/dev/shm") as home, ExitStack() as stack:
         fleet = Fleet(Path(home))
@@ -67,20 +67,14 @@ def hosts() -> Iterator[tuple[Client, Client]]:
         yield Client(far.port), Client(near.port)
 
 
-def timed(ask: Callable[[], Any]) -> tuple[float, Any]:
-    """Returns how many ms a request took, and what it returned."""
-    began = time.perf_counter()
-    got = ask()
-    return (time.perf_counter() - began) * 1000, got
-
-
-def in_turns(name: str, direct: Client, ask: Callable[[Client], Any], runs: int, routed: Client) -> Figures:
-    """Asks both hosts in turns. Sandboxes that this makes are closed in between."""
+def in_turns(name: str, ask: Callable[[Client], Any], runs: int, direct: Client, routed: Client) -> Figures:
+    """Asks both hosts in turns. If `ask` makes a sandbox, it returns its path, which is deleted in between."""
     samples: dict[Client, list[float]] = {direct: [], routed: []}
     for i in range(2 * runs):
         client = (direct, routed)[i % 2]
-        ms, made = timed(lambda: ask(client))
-        samples[client].append(ms)
+        began = time.perf_counter()
+        made = ask(client)
+        samples[client].append((time.perf_counter() - began) * 1000)
         if isinstance(made, str):
             direct.ask("DELETE", made)
             time.sleep(REFILL_S)
@@ -110,18 +104,17 @@ def routed(quick: bool) -> Figures:
     write = {"code": f"head -c {BULK_MIB << 20} /dev/zero", "language": "bash"}
     call = {"code": "echo 1", "language": "bash", "output": "chunks"}
     figures: Figures = {}
-    with hosts() as (direct, other):
-        path = direct.create()
-        both = direct, other
+    with hosts() as both:
+        path = both[0].create()
         steps: list[tuple[str, Callable[[Client], Any], int]] = [
             ("describe", lambda at: at.ask("GET", path), runs),
             ("call", lambda at: at.ask("POST", f"{path}/exec", call), runs),
-            ("create", lambda at: at.create(), runs // 5),
+            ("create", Client.create, runs // 5),
             ("fork", lambda at: at.fork(path), runs // 5),
             (f"output_{BULK_MIB}_mib", lambda at: at.ask("POST", f"{path}/exec", write), 5),
         ]
         for name, ask, n in steps:
-            figures |= in_turns(name, direct, ask, n, other)
+            figures |= in_turns(name, ask, n, *both)
         for name, client in zip(("direct", "routed"), both):
             rates = [rate(client, path, seconds) for _ in range(1 if quick else 3)]
             figures[f"requests_per_s_{name}"] = figure(rates, "1/s")
