@@ -302,7 +302,7 @@ void conn_send(struct conn *c, uint8_t type, const void *payload, size_t len)
 	conn_send_payload(c, type, len);
 }
 
-void conn_send_error(struct conn *c, const struct err *e)
+static void send_error(struct conn *c, const struct err *e)
 {
 	uint8_t payload[ERR_TEXT_MAX + 16];
 	struct wire w = wire_on(payload, sizeof(payload));
@@ -320,6 +320,12 @@ void conn_done(struct conn *c)
 
 void conn_refuse(struct conn *c, const struct err *e)
 {
-	conn_send_error(c, e);
+	send_error(c, e);
 	conn_become(c, CONN_IDLE);
+}
+
+void conn_refuse_unread(struct conn *c, const struct err *e)
+{
+	send_error(c, e);
+	conn_become(c, CONN_ENDING);
 }

@@ -79,11 +79,13 @@ void conn_send_payload(struct conn *c, uint8_t type, size_t len);
 /* Sends a short frame. The buffer has room for a frame of output and all short frames of a call;
  * when it is full, the connection is closed. */
 void conn_send(struct conn *c, uint8_t type, const void *payload, size_t len);
-void conn_send_error(struct conn *c, const struct err *e);
 /* These two end the operation, with AGENT_DONE or with an error. Then the connection may carry the
  * next operation. */
 void conn_done(struct conn *c);
 void conn_refuse(struct conn *c, const struct err *e);
+/* Ends the operation with an error, and then the connection: data of the operation may follow,
+ * which nobody reads. */
+void conn_refuse_unread(struct conn *c, const struct err *e);
 /* Buffers frames until conn_uncork, which sends them together, so that the last output of a call
  * and the call's end wake the reader only once. */
 void conn_cork(struct conn *c);

@@ -146,15 +146,14 @@ static int handle_shutdown(struct conn *c)
 	return 0;
 }
 
-/* Refuses a request that a newer service may send. Data may follow, which nobody would read. */
+/* Refuses a request that a newer service may send. */
 static void refuse_unknown(struct conn *c, uint8_t type)
 {
 	struct err e;
 
 	err_say(&e, ENOSYS,
 		"its agent, which an older Ramet started, does not know requests of type %u", type);
-	conn_send_error(c, &e);
-	conn_become(c, CONN_ENDING);
+	conn_refuse_unread(c, &e);
 }
 
 /* Handles a request. Returns 0, or -EPROTO when the connection has to be closed. */

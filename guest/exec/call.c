@@ -536,8 +536,6 @@ void call_refuse_all(struct interpreter *in, const struct err *e)
 	while (!list_empty(&in->queue)) {
 		struct conn *c = container_of(in->queue.next, struct conn, turn);
 		list_del(&c->turn);
-		conn_send_error(c, e);
-		/* The call's code was not read, so the connection cannot carry another request. */
-		conn_become(c, CONN_ENDING);
+		conn_refuse_unread(c, e);
 	}
 }

@@ -389,8 +389,10 @@ static int handle_one(struct conn *c, struct context *x, const struct context_re
 /* Answers with an error. The code of a refused call is not read, so its connection is closed. */
 static void refuse(struct conn *c, const struct context_request *r, const struct err *e)
 {
-	conn_send_error(c, e);
-	conn_become(c, r->inner.type == AGENT_EXEC ? CONN_ENDING : CONN_IDLE);
+	if (r->inner.type == AGENT_EXEC)
+		conn_refuse_unread(c, e);
+	else
+		conn_refuse(c, e);
 }
 
 int contexts_handle(struct conn *c, const struct frame *f, struct err *e)

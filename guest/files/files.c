@@ -54,11 +54,8 @@ static void start(struct conn *c, const struct worker_job *job)
 {
 	struct err e;
 
-	if (worker_start(c, job, &e) == 0)
-		return;
-	conn_send_error(c, &e);
-	/* Data that follows the request was not read, so the connection cannot be used again. */
-	conn_become(c, CONN_ENDING);
+	if (worker_start(c, job, &e) < 0)
+		conn_refuse_unread(c, &e);
 }
 
 static int handle_tree(struct conn *c, const struct frame *f, struct err *e)

@@ -307,8 +307,7 @@ int ports_handle(struct conn *c, const struct frame *f, struct err *e)
 	if (n_relays >= RELAYS_MAX) {
 		err_say(e, EAGAIN, "%u connections to ports of this sandbox are open already",
 			RELAYS_MAX);
-		conn_send_error(c, e);
-		conn_become(c, CONN_ENDING);
+		conn_refuse_unread(c, e);
 		return 0;
 	}
 	relay_start(conn_detach(c), port);
