@@ -406,15 +406,23 @@ group_fault() {
 
 report() { /usr/bin/python3 -B "$top/test/report.py" "$results" "$@"; }
 
-# run_group GROUP: runs a group, sets p, f and s to its totals, and adds to bad what failed; shows
-# its output if it failed
-run_group() {
-	local group=$1 status=0 log=$log_dir/test-$1.log text took names=()
+# begin_group GROUP: runs a group; end_group reports it
+begin_group() {
+	local group=$1 status=0 took
 	rm -f "$results/$group".* "$results/$group"-*
 	say "$group …"
-	timed "$results/$group.time" run_in_subshell "group_$group" </dev/null >"$log" 2>&1 || status=$?
+	timed "$results/$group.time" run_in_subshell "group_$group" </dev/null >"$log_dir/test-$group.log" 2>&1 || status=$?
 	read -r -a took <"$results/$group.time"
 	record "$group" 0 "${took[@]}" "(whole group)"
+	echo $status >"$results/$group.status"
+}
+
+# end_group GROUP: adds to passed, failed, skipped and bad what a group has found that has run; shows
+# its output if it failed
+end_group() {
+	local group=$1 status p f s log=$log_dir/test-$1.log text took names=()
+	read -r status <"$results/$group.status"
+	read -r -a took <"$results/$group.time"
 	{ read -r p f s && mapfile -t names; } < <(report sum "$group" || echo 0 1 0)
 	# A group that ended with an error, or that found nothing to run, has failed.
 	[[ $f -gt 0 || ($status -eq 0 && $((p + s)) -gt 0) ]] || f=1
@@ -427,8 +435,10 @@ run_group() {
 		[[ -n ${names[*]} ]] || names=("the group ended before its tests")
 		bad+=("${names[@]/#/$group: }")
 	fi
+	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 run_in_subshell() { ("$@"); }
+run_group() { begin_group "$1" && end_group "$1"; }
 
 # need_for_tests: installs packages and builds libraries that the tests need
 need_for_tests() {
@@ -485,7 +495,7 @@ run_folders() { # FOLDER…
 
 # run_changed [REF]: the style checks and tests of the rooms that changed, and of those above them
 run_changed() {
-	local ref=${1:-HEAD} files chosen folders p f s bad=()
+	local ref=${1:-HEAD} files chosen folders passed=0 failed=0 skipped=0 bad=()
 	cd "$top"
 	git rev-parse -q --verify "$ref^{commit}" >/dev/null || die "there is no commit '$ref'"
 	[[ $# -gt 0 || -n $(git status --porcelain) ]] || ref=HEAD~1
@@ -500,9 +510,9 @@ run_changed() {
 	read -r -d '' -a folders <<<"$chosen" || true
 	say "${#files[@]} files changed since $ref; their tests are in: ${folders[*]:-no folder}"
 	run_group changed
-	[[ $f -eq 0 ]] || printf 'failed: %s\n' "${bad[@]}"
-	printf '%d passed, %d failed, %d skipped\n' "$p" "$f" "$s"
-	[[ $f -eq 0 ]]
+	[[ $failed -eq 0 ]] || printf 'failed: %s\n' "${bad[@]}"
+	printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+	[[ $failed -eq 0 ]]
 }
 
 # The next two use the variables of run_changed.
@@ -527,12 +537,26 @@ test_changed() {
 	[[ -z $names ]] || run_ctest asan "(unit|fuzz)" changed-unit -j "$test_jobs" -R "^($names)\$"
 }
 
-# run_groups GROUP…: runs the groups; adds to passed, failed and skipped, and to bad what failed
-run_groups() {
-	local group p f s
+# fuzz_beside_faults: `all` tries faults one at a time, which leaves a CPU idle.
+fuzz_beside_faults() {
+	set -m
+	(renice -n 15 $BASHPID >/dev/null && begin_group fuzz) &
+	groups+=($!)
+	set +m
+	run_group fault
+	wait "${groups[-1]}"
+	end_group fuzz
+}
+
+run_groups() { # GROUP…
+	local group fuzz_later=no
+	[[ $all == no || " $* " != *" fuzz "*" fault "* ]] || fuzz_later=yes
 	for group in "$@"; do
-		run_group "$group"
-		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+		case $fuzz_later$group in
+		yesfuzz) ;; # runs beside the faults
+		yesfault) fuzz_beside_faults ;;
+		*) run_group "$group" ;;
+		esac
 	done
 }
 
