@@ -16,10 +16,12 @@
  *
  * Prints JSON, with the figures of kvm-floor (same RAM, vCPUs and runs) if its path is given.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "bench/native.h"
+#include "base/turn.h"
 #include "bench/stats.h"
 #include "test/native/worker-client.h"
 
@@ -36,6 +38,69 @@ static const unsigned dirty_mib[] = {1, 7, 64};
 #define DIRTIES (sizeof(dirty_mib) / sizeof(dirty_mib[0]))
 
 static const char *worker_elf;
+
+static _Noreturn void die(const char *what)
+{
+	fprintf(stderr, "%s: %s\n", program_invocation_short_name, what);
+	exit(EXIT_FAILURE);
+}
+
+static double ms_since(uint64_t start)
+{
+	return (double)(bench_now_ns() - start) / 1e6;
+}
+
+static unsigned number(const char *name, const char *text, unsigned long max)
+{
+	char *end;
+	unsigned long v = strtoul(text, &end, 10);
+
+	if (*end || !v || v > max) {
+		fprintf(stderr, "%s: %s takes a number from 1 to %lu\n",
+			program_invocation_short_name, name, max);
+		exit(EXIT_FAILURE);
+	}
+	return (unsigned)v;
+}
+
+/* Reads --ram-mib, --vcpus and --runs; returns the index of the first argument after them. */
+static int read_options(int argc, char **argv, struct vmm_options *o, unsigned *runs)
+{
+	int i = 1;
+
+	/* Scheduled with a short slice, as the service is. Its VMs must not inherit that. */
+	turn_soon_alone();
+	for (; i + 1 < argc && argv[i][0] == '-'; i += 2) {
+		if (!strcmp(argv[i], "--ram-mib"))
+			o->ram_mib = number("--ram-mib", argv[i + 1], 65536);
+		else if (!strcmp(argv[i], "--vcpus"))
+			o->vcpus = number("--vcpus", argv[i + 1], 32);
+		else if (!strcmp(argv[i], "--runs"))
+			*runs = number("--runs", argv[i + 1], 100000);
+		else
+			die("the options are --ram-mib, --vcpus and --runs");
+	}
+	return i;
+}
+
+/* Runs kvm-floor and prints its figures as the first members of a JSON object. */
+static void print_floor(const char *exe, const struct vmm_options *o, unsigned runs)
+{
+	char command[512], text[4096];
+	size_t len;
+	FILE *p;
+
+	/* kvm-floor puts all RAM in one slot, which must end at 3 GiB. */
+	snprintf(command, sizeof(command), "%s --vcpus %u --ram-mib %u --runs %u", exe, o->vcpus,
+		 o->ram_mib < 3072 ? o->ram_mib : 3072, runs);
+	p = popen(command, "r");
+	len = p ? fread(text, 1, sizeof(text) - 1, p) : 0;
+	if (!p || pclose(p) || len < 3 || text[0] != '{')
+		die("kvm-floor failed");
+	text[len] = '\0';
+	*strrchr(text, '}') = '\0';
+	printf("%s, ", text + 1);
+}
 
 /* Returns the bytes of RAM that the guest may write to, above the worker's own. */
 static uint64_t room(const struct vmm_options *o)
@@ -131,17 +196,17 @@ static void children(struct worker *w, const struct vmm_options *o, const char *
 		worker_blank(&child, o);
 		start = bench_now_ns();
 		worker_image(w, &img, &m);
-		forked = native_ms_since(start);
+		forked = ms_since(start);
 		samples_add(&fork_ms, forked);
 		/* Not timed: only the benchmark gives a child a first order on its disk. */
 		worker_prepare(&child, w, WORKER_COUNT);
 		start = bench_now_ns();
 		worker_restore(&child, w, &img);
-		ran = native_ms_since(start);
+		ran = ms_since(start);
 		samples_add(&run, ran);
 		samples_add(&ready, forked + ran);
 		worker_wait(&child);
-		samples_add(&answer, native_ms_since(start));
+		samples_add(&answer, ms_since(start));
 		worker_stop(&child);
 		vmm_snapshot_close(&img);
 	}
@@ -182,15 +247,15 @@ int main(int argc, char **argv)
 {
 	struct vmm_options o = {.vcpus = 1, .ram_mib = 256, .debug_serial = true};
 	unsigned runs = 300;
-	int i = native_options(argc, argv, &o, &runs);
+	int i = read_options(argc, argv, &o, &runs);
 
 	if (i + 1 >= argc)
-		native_die("the paths of ramet-vmm and of the worker are missing");
+		die("the paths of ramet-vmm and of the worker are missing");
 	o.exe = argv[i];
 	worker_elf = argv[i + 1];
 	printf("{");
 	if (i + 2 < argc)
-		native_print_floor(argv[i + 2], &o, CHILDREN);
+		print_floor(argv[i + 2], &o, CHILDREN);
 	measure(&o, runs);
 	printf("\"ram_mib\": %u}\n", o.ram_mib);
 	return EXIT_SUCCESS;

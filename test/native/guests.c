@@ -265,18 +265,6 @@ asm(
 "	power_off\n"
 "guest_copy_end:\n"
 
-"guest_brief:\n"
-"	say ready\n"
-"	mov $0x3f8, %dx\n"
-"1:	mov 0x100800, %al\n"
-"	cmp $0, %al\n"
-"	je 1b\n"
-"	out %al, %dx\n"
-"	mov $10, %al\n"
-"	out %al, %dx\n"
-"2:	jmp 2b\n"
-"guest_brief_end:\n"
-
 "guest_msr:\n"
 "	mov $0xc0000081, %ecx\n" /* STAR: an image has it */
 "	mov $0x12345678, %eax\n"
@@ -323,7 +311,6 @@ GUEST_CODE(timeout);
 GUEST_CODE(twin);
 GUEST_CODE(crowd);
 GUEST_CODE(copy);
-GUEST_CODE(brief);
 GUEST_CODE(msr);
 GUEST_CODE(fault);
 GUEST_CODE(halt);
@@ -337,7 +324,6 @@ static const struct {
 	[GUEST_TWIN] = {guest_twin, guest_twin_end},
 	[GUEST_CROWD] = {guest_crowd, guest_crowd_end},
 	[GUEST_COPY] = {guest_copy, guest_copy_end},
-	[GUEST_BRIEF] = {guest_brief, guest_brief_end},
 	[GUEST_MSR] = {guest_msr, guest_msr_end},
 	[GUEST_FAULT] = {guest_fault, guest_fault_end},
 	[GUEST_HALT] = {guest_halt, guest_halt_end},

@@ -13,7 +13,6 @@
 
 #define GUEST_ADDR   0x100000
 #define GUEST_FLAG   0x200000 /* a guest that waits continues when this byte is not 0 */
-#define GUEST_NEAR   0x100800 /* the same for GUEST_BRIEF, in its only page */
 #define GUEST_NUMBER 0x201000 /* byte that guest_twin reads, says, and counts up */
 
 #define GUEST_OTHERS 0x210000 /* u32: how many other processors guest_crowd, guest_copy wake */
@@ -40,8 +39,6 @@ enum guest {
 	 * the others continue to count, and powers off.
 	 */
 	GUEST_COPY,
-	/* Says "ready", waits for its near flag, says what character that is, and spins. */
-	GUEST_BRIEF,
 	/* Writes a register of the CPU that an image contains, says "kept"; reads one that an image
 	 * does not contain, says "read"; writes it, and says "written". */
 	GUEST_MSR,
