@@ -58,8 +58,7 @@ def services(
         made[host.name] = Service(tmp_path_factory.mktemp("s"), *settings(host), room, rootfs=rootfs)
     yield made
     for one in made.values():
-        if one.server.poll() is None:
-            one.stop()
+        one.stop()
 
 
 @pytest.fixture(scope="session")

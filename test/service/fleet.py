@@ -170,7 +170,7 @@ class Fleet:
         for service in self.services.values():
             if service.server.poll() is None:
                 service.tell("go")
-                service.stop()
+            service.stop()
 
     def place(self, one: str) -> tuple[int, int] | None:
         """Returns cell and host of an id, as a program of its own reads them."""
