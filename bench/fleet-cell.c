@@ -400,11 +400,12 @@ static void slots_look(struct cell *c, uint32_t host, uint32_t tenant, bool rene
 static bool draw_slot(struct cell *c, uint32_t tenant, struct holding *x)
 {
 	struct tenant *t = &c->tenants[tenant];
-	const uint32_t over = x->away && x->s.share ? slots_overdraft(t->cap, t->n_homes) : 0;
-	const bool taken = slots_take(&x->s, over);
 
-	t->drew |= taken && x->s.used > x->s.held;
-	return taken;
+	if (x->s.used >= slots_allowed(&x->s, x->away))
+		return false;
+	slots_use(&x->s, x->s.used + 1);
+	t->drew |= x->s.used > x->s.held;
+	return true;
 }
 
 static bool take_slot(struct cell *c, uint32_t host, uint32_t tenant)
@@ -474,8 +475,11 @@ static void end_sandbox(struct cell *c, uint32_t i, bool host_lives)
 	if (!host_lives)
 		return;
 	refresh(&c->hosts[s->host]);
-	if (c->o->limits)
-		slots_put(&holding(c, s->host, s->tenant)->s);
+	if (c->o->limits) {
+		struct slots *slots = &holding(c, s->host, s->tenant)->s;
+
+		slots_use(slots, slots->used - 1);
+	}
 }
 
 /* --- creates -------------------------------------------------------------------------------- */
@@ -660,10 +664,8 @@ static void fork_some(struct cell *c)
 	if (!parent.alive || !serves(&c->hosts[parent.host]))
 		return;
 	for (uint32_t n = 1 + below(c, 4); n > 0; n--) {
-		const struct place_load load = load_of(&c->hosts[parent.host]);
-
 		c->f->forks++;
-		if (place_admit_fork(&load, true) != PLACE_OK)
+		if (load_of(&c->hosts[parent.host]).used >= PLACE_FULL)
 			c->f->forks_no_room++;
 		else if (!take_slot(c, parent.host, parent.tenant))
 			count_fork_refused(c, &c->tenants[parent.tenant]);

@@ -49,13 +49,6 @@ enum place_verdict place_admit(const struct place_load *load, uint32_t kind, boo
 	return has_slot ? PLACE_OK : PLACE_NO_SLOT;
 }
 
-enum place_verdict place_admit_fork(const struct place_load *load, bool has_slot)
-{
-	if (load->used >= PLACE_FULL)
-		return PLACE_NO_ROOM;
-	return has_slot ? PLACE_OK : PLACE_NO_SLOT;
-}
-
 /* --- homes ---------------------------------------------------------------------------------- */
 
 /* The finalizer of MurmurHash3: every bit of the input changes half of the output's. */

@@ -74,9 +74,6 @@ enum place_verdict {
 /* Decides whether this host, whose load is `load`, makes the sandbox. */
 enum place_verdict place_admit(const struct place_load *load, uint32_t kind, bool warm_only,
 			       bool has_slot);
-/* Does the same for a fork of a sandbox on this host. A fork may also take the room that creates
- * leave, and a host that drains still forks its sandboxes. */
-enum place_verdict place_admit_fork(const struct place_load *load, bool has_slot);
 
 /* --- which host ----------------------------------------------------------------------------- */
 

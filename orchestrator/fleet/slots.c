@@ -31,18 +31,11 @@ uint32_t slots_share(uint32_t cap, uint32_t homes)
 	return min_u32(max_u32(9ull * cap / 10 / homes, 1), cap);
 }
 
-bool slots_take(struct slots *s, uint32_t overdraft)
+uint32_t slots_allowed(const struct slots *s, bool away)
 {
-	if (s->used >= (uint64_t)s->held + overdraft)
-		return false;
-	s->used++;
-	s->low = min_u32(s->low, slots_free(s));
-	return true;
-}
+	const uint32_t over = away && s->share ? slots_overdraft(s->cap, s->homes) : 0;
 
-void slots_put(struct slots *s)
-{
-	s->used--;
+	return (uint32_t)min_u64((uint64_t)s->held + over, UINT32_MAX);
 }
 
 void slots_use(struct slots *s, uint32_t used)

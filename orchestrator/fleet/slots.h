@@ -51,18 +51,16 @@ uint32_t slots_overdraft(uint32_t cap, uint32_t homes);
 uint32_t slots_share(uint32_t cap, uint32_t homes);
 /* Returns how many slots can be taken without asking for more. */
 uint32_t slots_free(const struct slots *s);
-/* Takes one slot, or returns false. `overdraft`: slots_overdraft() on the tenant's homes while the
- * keeper is away, else 0. */
-bool slots_take(struct slots *s, uint32_t overdraft);
-/* Gives a slot back: the sandbox ended, or was not made. */
-void slots_put(struct slots *s);
-/* Sets the number of used slots, for a caller that counts them. */
+/* Returns how many slots this host may use: those that it holds and, on a home, the overdraft while
+ * the keeper is `away`. */
+uint32_t slots_allowed(const struct slots *s, bool away);
+/* Sets how many slots are used. */
 void slots_use(struct slots *s, uint32_t used);
 
 /*
  * Returns whether this host's record has to be written, with its new value in *want; the caller
  * carries that to slots_grant and answers with slots_written or slots_lost. To be called after
- * a take or put, and each few seconds. `waiting`: slots for which somebody waits.
+ * slots_use, and each few seconds. `waiting`: slots for which somebody waits.
  */
 bool slots_due(struct slots *s, uint32_t waiting, uint64_t now_ms, uint32_t *want);
 /* Does the same for a record that would lapse if it were not written again. */

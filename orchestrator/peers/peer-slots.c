@@ -159,11 +159,8 @@ static void publish(struct allowance *a)
 	a->tenant->allowed_until_ms = UINT64_MAX;
 	for (unsigned i = 0; i < TENANT_LIMITS; i++) {
 		const struct slots *one = &a->limits[i];
-		uint32_t over = 0;
 
-		if (a->away && a->is_home)
-			over = slots_overdraft(one->cap, one->homes);
-		a->tenant->allowed[i] = one->held + over;
+		a->tenant->allowed[i] = slots_allowed(one, a->away);
 		if (one->held)
 			a->tenant->allowed_until_ms = a->until_ms;
 	}

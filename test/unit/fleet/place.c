@@ -334,18 +334,15 @@ static void scarcest_resource_counts(void **state)
 
 static void creates_leave_room_for_forks(void **state)
 {
-	struct place_load full = load(PLACE_CREATE_FULL, 1), ok = load(PLACE_CREATE_FULL - 1, 0);
+	const struct place_load full = load(PLACE_CREATE_FULL, 1);
+	struct place_load ok = load(PLACE_CREATE_FULL - 1, 0);
 
 	assert_int_equal(place_admit(&full, 0, false, true), PLACE_NO_ROOM);
-	assert_int_equal(place_admit_fork(&full, true), PLACE_OK);
-	full.used = PLACE_FULL;
-	assert_int_equal(place_admit_fork(&full, true), PLACE_NO_ROOM);
 	assert_int_equal(place_admit(&ok, 0, true, true), PLACE_NO_WARM);
 	assert_int_equal(place_admit(&ok, 0, false, false), PLACE_NO_SLOT);
 	assert_int_equal(place_admit(&ok, 0, false, true), PLACE_OK);
 	ok.closed = true;
 	assert_int_equal(place_admit(&ok, 0, false, true), PLACE_IS_CLOSED);
-	assert_int_equal(place_admit_fork(&ok, true), PLACE_OK);
 }
 
 static void host_that_fails_takes_itself_out(void **state)

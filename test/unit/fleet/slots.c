@@ -19,6 +19,19 @@ static struct slots home_of(uint32_t cap, uint32_t homes)
 		.cap = cap, .homes = homes, .share = slots_share(cap, homes), .left = cap};
 }
 
+static bool take(struct slots *s, bool away)
+{
+	if (s->used >= slots_allowed(s, away))
+		return false;
+	slots_use(s, s->used + 1);
+	return true;
+}
+
+static void put(struct slots *s)
+{
+	slots_use(s, s->used - 1);
+}
+
 static uint32_t due(struct slots *s, uint32_t waiting, uint64_t now)
 {
 	uint32_t want;
@@ -32,15 +45,15 @@ static void home_asks_once_and_serves_from_memory(void **state)
 	struct slots s = home_of(480, 30);
 	uint32_t want;
 
-	assert_false(slots_take(&s, 0));
+	assert_false(take(&s, false));
 	want = due(&s, true, NOW);
 	assert_true(want >= slots_share(480, 30));
-	assert_false(slots_take(&s, 0)); /* not before it is written */
+	assert_false(take(&s, false)); /* not before it is written */
 	slots_written(&s, want, 480 - want, NOW);
 	for (int i = 0; i < 10000; i++) { /* creates and ends: no write */
-		assert_true(slots_take(&s, 0));
+		assert_true(take(&s, false));
 		assert_false(slots_due(&s, false, NOW + (uint64_t)i * 50, &want));
-		slots_put(&s);
+		put(&s);
 		assert_false(slots_due(&s, false, NOW + (uint64_t)i * 50, &want));
 	}
 }
@@ -94,13 +107,13 @@ static void idle_slots_are_returned(void **state)
 	uint32_t want = due(&s, true, NOW);
 
 	slots_written(&s, 40, 10, NOW);
-	assert_true(slots_take(&s, 0));
+	assert_true(take(&s, false));
 	assert_false(slots_due(&s, false, NOW + SLOTS_IDLE_MS - 1, &want));
 	want = due(&s, false, NOW + SLOTS_IDLE_MS);
 	assert_in_range(want, slots_share(50, 3), 39);
 	assert_int_equal(slots_free(&s), want - 1); /* returned before it is written */
 	slots_written(&s, want, 50 - want, NOW + SLOTS_IDLE_MS);
-	slots_put(&s);
+	put(&s);
 	assert_int_equal(due(&s, false, NOW + SLOTS_IDLE_MS + SLOTS_KEEP_MS), 0);
 }
 
@@ -112,7 +125,7 @@ static void yielding_returns_half_of_the_spare_or_what_is_needed(void **state)
 	due(&s, 1, NOW);
 	assert_int_equal(slots_yield(&s, 1), 0); /* a write is under way */
 	slots_written(&s, 8, 0, NOW);
-	assert_true(slots_take(&s, 0));
+	assert_true(take(&s, false));
 	assert_int_equal(slots_yield(&s, 1), 4);
 	assert_int_equal(slots_free(&s), 3);
 	assert_int_equal(slots_yield(&s, 9), 3);
@@ -126,10 +139,10 @@ static void lost_answer_is_written_again(void **state)
 	const uint32_t want = due(&s, true, NOW);
 
 	slots_lost(&s);
-	assert_false(slots_take(&s, 0));
+	assert_false(take(&s, false));
 	assert_int_equal(due(&s, false, NOW), want);
 	slots_written(&s, want, 50 - want, NOW);
-	assert_true(slots_take(&s, 0));
+	assert_true(take(&s, false));
 }
 
 static void lapsed_lease_takes_all_slots(void **state)
@@ -138,12 +151,12 @@ static void lapsed_lease_takes_all_slots(void **state)
 	uint32_t want = due(&s, true, NOW);
 
 	slots_written(&s, want, 50 - want, NOW);
-	assert_true(slots_take(&s, 0));
+	assert_true(take(&s, false));
 	want = slots_share(50, 3) + 5;
 	slots_lapsed(&s);
 	slots_written(&s, want, 0, NOW); /* of the lease before: too late */
 	assert_int_equal(slots_free(&s), 0);
-	assert_false(slots_take(&s, 0));
+	assert_false(take(&s, false));
 	assert_true(due(&s, false, NOW) > 1); /* its sandbox needs a slot again */
 }
 
@@ -162,8 +175,10 @@ static void overdraft_is_bounded(void **state)
 	struct slots s = home_of(50, 3);
 
 	for (uint32_t i = 0; i < slots_overdraft(50, 3); i++)
-		assert_true(slots_take(&s, slots_overdraft(50, 3)));
-	assert_false(slots_take(&s, slots_overdraft(50, 3)));
+		assert_true(take(&s, true));
+	assert_false(take(&s, true));
+	s.share = 0; /* not a home */
+	assert_int_equal(slots_allowed(&s, true), 0);
 	assert_int_equal(slots_overdraft(50, 3), 4);
 	assert_int_equal(slots_overdraft(1, 3), 1);
 	assert_int_equal(slots_overdraft(500, 31), 4);
@@ -204,7 +219,7 @@ static void apply(struct world *w, uint32_t i)
 static void lapse(struct world *w, uint32_t i)
 {
 	while (w->s[i].used) /* its sandboxes end with it */
-		slots_put(&w->s[i]);
+		put(&w->s[i]);
 	slots_lapsed(&w->s[i]);
 	w->record[i] = 0;
 }
@@ -213,13 +228,12 @@ static void step(struct world *w)
 {
 	const uint32_t i = draw(w, HOSTS), what = draw(w, 100);
 	struct slots *s = &w->s[i];
-	const uint32_t over = w->away && i < w->homes ? slots_overdraft(w->cap, w->homes) : 0;
 
 	w->now += draw(w, 2000);
 	if (what < 40)
-		slots_take(s, over);
+		take(s, w->away);
 	else if (what < 65 && s->used)
-		slots_put(s);
+		put(s);
 	else if (what < 66 && !w->away)
 		lapse(w, i);
 	else if (what < 67)
