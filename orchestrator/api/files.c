@@ -34,7 +34,7 @@ bool ask_path(struct request *r, char path[static AGENT_PATH_MAX + 1])
 	return ask_path_of(r, "path", path);
 }
 
-bool ask_mode(struct request *r, uint32_t *mode)
+static bool ask_mode(struct request *r, uint32_t *mode)
 {
 	h2o_iovec_t url = r->req->input.path;
 	struct err e;
@@ -277,7 +277,9 @@ void serve_stat(struct request *r)
 	r->op = service_file_stat(r->service, r->tenant, r->id, path, !follow, &stat_sink, r);
 }
 
-void break_off(struct request *r, const struct failure *f)
+/* Cuts off an answer and logs the reason, which cannot be sent to the client after the head of the
+ * answer. */
+static void break_off(struct request *r, const struct failure *f)
 {
 	log_warn("cut off an answer with files of sandbox %s: %s", r->id, f->text);
 	stream_end(r, true);

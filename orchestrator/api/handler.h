@@ -118,7 +118,6 @@ void event_line(struct text *t, const struct event *ev, const char *traceparent)
 /* --- files.c: query parameters; false, with an answer given, for an invalid one --------------- */
 
 bool ask_path(struct request *r, char path[static AGENT_PATH_MAX + 1]);
-bool ask_mode(struct request *r, uint32_t *mode);
 bool ask_flag(struct request *r, const char *name, bool *flag);
 /* Reads a number from `least` on; leaves *n unchanged when the parameter is absent. */
 bool ask_number(struct request *r, const char *name, uint64_t least, uint64_t *n);
@@ -128,9 +127,6 @@ void file_do(struct request *r, const struct agent_file_request *request,
 	     const struct file_data *data);
 /* Adds "KEY":"NAME", and "KEY_b64" with the exact bytes if the name is not UTF-8. */
 void add_name(struct text *t, const char *key, const char *name, size_t len);
-/* Cuts off an answer and logs the reason, which cannot be sent to the client after the head of the
- * answer. */
-void break_off(struct request *r, const struct failure *f);
 /* Adds bytes of a file or archive to the answer, which begins with the first of them. */
 void stream_file(struct request *r, const char *type, const void *data, size_t len);
 /* Ends such an answer: f is why it is not complete, or NULL. */

@@ -209,7 +209,7 @@ int etcd_call(struct etcd *c, const char *path, const struct text *body, struct 
 		ret = call_once(c, path, body, answer, e);
 		if (ret != -EAGAIN)
 			return ret;
-		etcd_unwatch(c);
+		stop(c, &c->watch);
 		c->at = (c->at + c->step) % c->n;
 	}
 	return ret;
@@ -235,11 +235,6 @@ int etcd_watch(struct etcd *c, const struct text *body, struct err *e)
 bool etcd_watches(const struct etcd *c)
 {
 	return c->watch.running;
-}
-
-void etcd_unwatch(struct etcd *c)
-{
-	stop(c, &c->watch);
 }
 
 /* Stays with this member, since a watch may end without a fault of the member: the next call finds

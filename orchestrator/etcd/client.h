@@ -46,7 +46,6 @@ int etcd_ask(struct etcd *c, size_t at, const char *path, struct text *answer, s
 /* Starts the watch; ends the previous watch first. */
 int etcd_watch(struct etcd *c, const struct text *body, struct err *e);
 bool etcd_watches(const struct etcd *c);
-void etcd_unwatch(struct etcd *c);
 /* Waits for at most `ms` until the watch has received something or `wake` (-1: none) can be read.
  * Passes the watch's lines to on_line. */
 void etcd_wait(struct etcd *c, uint32_t ms, int wake);

@@ -715,6 +715,20 @@ static int connect_to(struct session *s, struct err *e)
 	return etcd_new(&s->etcd, &options, e);
 }
 
+static void session_free(struct session *s)
+{
+	if (!s)
+		return;
+	etcd_free(s->etcd);
+	view_free(s->view);
+	ring_free(s->ring);
+	close_fd(&s->offers);
+	close_fd(&s->dir);
+	text_free(&s->hosts.text);
+	text_free(&s->keys.text);
+	free(s);
+}
+
 static int make(struct session **out, const struct fleet_settings *settings, int dir,
 		const char *certificates, const char *tables, struct err *e)
 {
@@ -764,20 +778,6 @@ int session_new(struct session **out, const struct fleet_settings *settings,
 	int dir = open_tables(tables, e);
 
 	return dir < 0 ? dir : make(out, settings, dir, certificates, tables, e);
-}
-
-void session_free(struct session *s)
-{
-	if (!s)
-		return;
-	etcd_free(s->etcd);
-	view_free(s->view);
-	ring_free(s->ring);
-	close_fd(&s->offers);
-	close_fd(&s->dir);
-	text_free(&s->hosts.text);
-	text_free(&s->keys.text);
-	free(s);
 }
 
 /* --- check ------------------------------------------------------------------------------------ */

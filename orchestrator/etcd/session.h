@@ -21,7 +21,6 @@ struct session;
  * settings must outlive the session. */
 int session_new(struct session **out, const struct fleet_settings *settings,
 		const char *certificates, const char *tables, struct err *e);
-void session_free(struct session *s);
 
 /* Does the work that is due, then waits until more is due or something has changed. */
 void session_turn(struct session *s);

@@ -668,6 +668,16 @@ static void on_error(struct exec *exec, const struct agent_frame *frame)
 	}
 }
 
+/* Reports to the clients of the lane's calls that their calls are accepted. */
+static void note_accepted(struct exec_lane *lane)
+{
+	lane->known = true;
+	list_each_of (exec, struct exec, op.link, &lane->calls)
+		if (!exec->started)
+			deferred_run(&exec->op.service->deferred, &exec->op.deferred,
+				     notify_started, exec);
+}
+
 void exec_on_frame(void *arg, const struct agent_frame *frame)
 {
 	struct exec_lane *lane = arg;
@@ -685,19 +695,10 @@ void exec_on_frame(void *arg, const struct agent_frame *frame)
 	} else if (exec && frame->type == AGENT_ERROR) {
 		on_error(exec, frame);
 	} else if (exec && frame->type == AGENT_DONE && lane->context[0]) {
-		exec_lane_accepted(lane);
+		note_accepted(lane);
 	} else {
 		lane_lose(lane, "it sent a frame that is not expected here");
 	}
-}
-
-void exec_lane_accepted(struct exec_lane *lane)
-{
-	lane->known = true;
-	list_each_of (exec, struct exec, op.link, &lane->calls)
-		if (!exec->started)
-			deferred_run(&exec->op.service->deferred, &exec->op.deferred,
-				     notify_started, exec);
 }
 
 static struct agent_bytes attach_bytes(const struct exec_lane *lane, uint64_t number, uint64_t have)

@@ -24,8 +24,6 @@ void exec_lane_reached(struct exec_lane *lane);
 void exec_append_calls(struct exec_lane *to, struct exec_lane *from);
 /* Fails the lane's first call. */
 void exec_lane_fail(struct exec_lane *lane, enum failure_code code, const char *text);
-/* Reports to the clients of the lane's calls that their calls are accepted. */
-void exec_lane_accepted(struct exec_lane *lane);
 /* Ends the charge for the bytes of the lane's request, which was sent, or is lost with its
  * connection. */
 void exec_lane_sent(struct exec_lane *lane);

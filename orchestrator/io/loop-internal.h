@@ -17,8 +17,6 @@ struct timers {
 	size_t count, room;
 };
 void timers_fini(struct timers *t);
-void timers_insert(struct timers *t, struct loop_timer *timer);
-void timers_remove(struct timers *t, struct loop_timer *timer);
 /* Returns the milliseconds until the first timer is due: 0 when one is, INT32_MAX when
  * none is set. */
 int32_t timers_wait_ms(const struct timers *t, uint64_t now_ms);

@@ -50,7 +50,7 @@ void timers_fini(struct timers *t)
 	free(t->at);
 }
 
-void timers_insert(struct timers *t, struct loop_timer *timer)
+static void heap_insert(struct timers *t, struct loop_timer *timer)
 {
 	/* A silently lost deadline is worse than a restart. */
 	if (array_grow(&t->at, &t->room, t->count + 1, sizeof(struct loop_timer *)) < 0)
@@ -59,7 +59,7 @@ void timers_insert(struct timers *t, struct loop_timer *timer)
 	sift_up(t, t->count - 1);
 }
 
-void timers_remove(struct timers *t, struct loop_timer *timer)
+static void heap_remove(struct timers *t, struct loop_timer *timer)
 {
 	size_t i = timer->heap_index - 1;
 	struct loop_timer *last = t->at[--t->count];
@@ -88,7 +88,7 @@ void timers_run(struct timers *t, uint64_t now_ms)
 	for (size_t n = t->count; n && t->count && t->at[0]->due_ms <= now_ms; n--) {
 		struct loop_timer *timer = t->at[0];
 
-		timers_remove(t, timer);
+		heap_remove(t, timer);
 		timer->fn(timer->arg);
 	}
 }
@@ -104,11 +104,11 @@ void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t after_ms)
 
 	loop_timer_clear(l, t);
 	t->due_ms = after_ms < UINT64_MAX - now ? now + after_ms : UINT64_MAX;
-	timers_insert(&l->timers, t);
+	heap_insert(&l->timers, t);
 }
 
 void loop_timer_clear(struct loop *l, struct loop_timer *t)
 {
 	if (t->heap_index)
-		timers_remove(&l->timers, t);
+		heap_remove(&l->timers, t);
 }

@@ -131,8 +131,4 @@ bool peer_read_load(struct place_load *load, const struct port_answer *a);
 /* Notes the load that an answer of the host has. */
 void peers_heard(struct peers *p, uint32_t number, const struct port_answer *answer);
 
-/* Fills in the failure of a host that cannot be reached. */
-void peer_unreachable(struct failure *f, const struct fleet_host *host, const char *id,
-		      const char *reason);
-
 #endif

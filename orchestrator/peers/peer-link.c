@@ -108,8 +108,8 @@ static void abandon(struct op *op)
 		op_free(op);
 }
 
-void peer_unreachable(struct failure *f, const struct fleet_host *host, const char *id,
-		      const char *reason)
+static void unreachable(struct failure *f, const struct fleet_host *host, const char *id,
+			const char *reason)
 {
 	const int64_t now = realtime_ms() / 1000;
 
@@ -130,7 +130,7 @@ static void fail_dial(struct link *k, const char *reason)
 {
 	struct failure f;
 
-	peer_unreachable(&f, &k->host, k->id, reason);
+	unreachable(&f, &k->host, k->id, reason);
 	op_finish(k->op, &f);
 }
 

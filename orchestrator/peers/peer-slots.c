@@ -90,7 +90,8 @@ static void take_hosts(struct peer_slots *s)
 
 static void find_homes(struct allowance *a);
 
-void peer_slots_refresh(struct peer_slots *s)
+/* Takes over the table's hosts if it has changed. */
+static void refresh(struct peer_slots *s)
 {
 	if (s->cell.peers && s->version == member_version(s->peers->member))
 		return;
@@ -273,7 +274,7 @@ static bool on_lack(void *arg, struct tenant *t, struct tenant_wait *w)
 {
 	struct peer_slots *s = arg;
 
-	peer_slots_refresh(s);
+	refresh(s);
 	struct allowance *a = get(s, t);
 	if (!a)
 		return false;
@@ -345,7 +346,9 @@ bool peers_capped(struct request *r, const struct failure *f, void (*again)(stru
 
 /* --- questions to the keeper ---------------------------------------------------------------- */
 
-void peer_slots_say(struct peer_slots *s, const char *tenant, struct exchange *x)
+/* Fills in what this host says of its allowance: the most that it may use once the question under
+ * way is answered. */
+static void say_own(struct peer_slots *s, const char *tenant, struct exchange *x)
 {
 	const struct allowance *a = find(s, tenant);
 
@@ -371,14 +374,14 @@ void peer_slots_yield(struct peer_slots *s, const struct exchange *asked, struct
 				slots_yield(&a->limits[i], asked->limits[i].lacks);
 		publish(a);
 	}
-	peer_slots_say(s, asked->tenant, x);
+	say_own(s, asked->tenant, x);
 }
 
 void peer_slots_answered(struct allowance *a, const struct exchange_granted *g)
 {
 	const uint64_t now_ms = peer_slots_now();
 
-	peer_slots_refresh(a->slots); /* the table may not have the keeper any more */
+	refresh(a->slots); /* the table may not have the keeper any more */
 	a->busy = false;
 	a->settling = NULL;
 	set_away(a, !g || !g->sure);
@@ -445,7 +448,7 @@ static void send_question(struct allowance *a)
 	const struct fleet_host *keeper = peer_slots_keeper(a->slots, a->tenant->name);
 	struct exchange x;
 
-	peer_slots_say(a->slots, a->tenant->name, &x);
+	say_own(a->slots, a->tenant->name, &x);
 	for (unsigned i = 0; i < TENANT_LIMITS; i++) {
 		x.limits[i].held = a->limits[i].held;
 		x.limits[i].want = min_u32(a->limits[i].want, EXCHANGE_SLOTS_MAX);
@@ -541,7 +544,7 @@ static void on_tick(void *arg)
 {
 	struct peer_slots *s = arg;
 
-	peer_slots_refresh(s);
+	refresh(s);
 	list_each_of (t, struct tenant, link, &s->service->tenants)
 		if (uses_any(t))
 			get(s, t);
@@ -592,7 +595,7 @@ static void report(struct peer_slots *s, const struct exchange *asked, struct te
 	for (size_t i = 0; i < min_u64(n, REPORT_LINES); i++) {
 		struct exchange x;
 
-		peer_slots_say(s, found[i]->tenant->name, &x);
+		say_own(s, found[i]->tenant->name, &x);
 		exchange_print(line, &x);
 		text_puts(out, line);
 	}
@@ -644,7 +647,7 @@ bool peers_slots_serve(struct peers *p, struct request *r)
 	    !is_path(r, PEERS_SLOTS_REPORT))
 		return false;
 	r->quiet = true;
-	peer_slots_refresh(s);
+	refresh(s);
 	if (!read_question(s, r, &x))
 		return true;
 	peer_books_agreed(s, x.from);
@@ -674,7 +677,7 @@ struct peer_slots *peer_slots_new(struct peers *p, struct service *service)
 	list_init(&s->polls);
 	service->ask_keeper = on_lack;
 	service->ask_keeper_arg = s;
-	peer_slots_refresh(s);
+	refresh(s);
 	loop_timer_start(s->loop, &s->tick, on_tick, s, 0);
 	return s;
 }

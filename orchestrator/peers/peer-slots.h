@@ -63,14 +63,9 @@ struct peer_slots {
 struct peer_slots *peer_slots_new(struct peers *p, struct service *service);
 void peer_slots_free(struct peer_slots *s);
 uint64_t peer_slots_now(void);
-/* Takes over the table's hosts if it has changed. */
-void peer_slots_refresh(struct peer_slots *s);
 /* Returns the tenant's keeper in the table. */
 const struct fleet_host *peer_slots_keeper(const struct peer_slots *s, const char *tenant);
-/* Fills in what this host says of its allowance: the most that it may use once the question under
- * way is answered. */
-void peer_slots_say(struct peer_slots *s, const char *tenant, struct exchange *x);
-/* Yields unused slots of the tenant, then fills in `x` as peer_slots_say does. */
+/* Yields unused slots of the tenant, then fills in what this host says of its allowance. */
 void peer_slots_yield(struct peer_slots *s, const struct exchange *asked, struct exchange *x);
 /* Copies the line of an answer, which is empty if there was a failure. */
 void peer_slots_line(char out[static EXCHANGE_LINE_MAX + 1], const struct peer_call *call,

@@ -7,9 +7,6 @@
 
 /* Reads the shares of a sandbox from its catalogue row. Ignores what is malformed. */
 void shares_read(struct ports_sandbox *p, const char *text);
-/* Writes the shares in the form that shares_read reads. The caller frees the result; NULL: no
- * memory. */
-char *shares_write(const struct ports_sandbox *p);
 
 /* Ends all connections of the sandbox with `f`. */
 void tunnels_fail(struct sandbox *s, const struct failure *f);

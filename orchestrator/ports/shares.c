@@ -82,7 +82,9 @@ void shares_read(struct ports_sandbox *p, const char *text)
 	}
 }
 
-char *shares_write(const struct ports_sandbox *p)
+/* Writes the shares in the form that shares_read reads. The caller frees the result; NULL: no
+ * memory. */
+static char *shares_write(const struct ports_sandbox *p)
 {
 	size_t room = p->n_shares * SHARE_TEXT_MAX + 1, len = 0;
 	char *text = malloc(room);
