@@ -31,7 +31,6 @@ from cell import BUILD, Authority, Etcd, Front, Member, rametctl, until
 
 REGIONS = ("fsn", "hel")
 API_PORT, PEER_PORT, FLEET_CELL = 7070, 7443, 1
-HOSTS_MAX = 99
 START_S = 3600  # under emulation, a template takes minutes to boot on each host
 VM_UIDS = 10000  # of each host
 
