@@ -50,6 +50,11 @@ exit $? # sh stays, and reaps processes that have lost their parent
 """
 
 
+def pause() -> None:
+    """Lets others run before a test looks again; a loop without it would keep a CPU busy."""
+    time.sleep(0.02)
+
+
 class Service:
     """The service, and the agent that all its sandboxes share, if it is the real one.
 
@@ -84,7 +89,7 @@ class Service:
             )
         while b"agent ready" not in log.read_bytes():
             assert self.agent.poll() is None, log.read_text()
-            time.sleep(0.01)
+            pause()
 
     def replace_agent(self, died: str) -> None:
         """Kills the agent on this machine and starts another one, as init does."""
@@ -168,7 +173,7 @@ class Service:
     def until_waiting(self, n: int) -> None:
         """Waits until `n` scripts or faults wait for `go`; the test's timeout ends it."""
         while int(self.tell("waiting")) != n:
-            pass
+            pause()
 
     def go(self, n: int = 1) -> None:
         """Waits until `n` scripts or faults wait, and releases them."""
@@ -230,6 +235,7 @@ class Service:
             metrics = self.metrics()
             if condition(metrics):
                 return metrics
+            pause()
 
     def until_idle(self) -> None:
         """Waits until no request but that for the metrics is in progress."""
@@ -242,6 +248,7 @@ class Service:
             now = value()
             rounds = rounds + 1 if now == before and now else 0
             before = now
+            pause()
 
     def rss(self) -> int:
         """Returns the resident bytes."""

@@ -12,6 +12,7 @@ import tempfile
 import unittest
 
 import harness
+import time
 from harness import (BYTES, CHANGE, DATA, DONE, ERROR, FILE, GET, GROW, MKDIR, MOVE, NODE, PING,
                      PONG, PUT, REMOVE, WALK, AgentTest, frame, text)
 
@@ -668,7 +669,7 @@ class Disks(FileTest):
             client.begin_put("/mnt/old", 700_000)
             client.send_data(b"1")
         while len(self.names()) < 5:
-            pass
+            time.sleep(0.01)
         first.send_data(b"2" * 699_999)
         second.send_data(b"3" * 699_999)
         codes = []

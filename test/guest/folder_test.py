@@ -14,6 +14,7 @@ import struct
 import tarfile
 import tempfile
 import threading
+import time
 import unittest
 
 from harness import (BYTES, DATA, DONE, ERROR, EVENT, HELLO, NODE, PACK, PONG, UNPACK, VERSION, WALK,
@@ -431,17 +432,17 @@ class ArchiveTest(ArchiveTestBase):
         self.client.send(UNPACK, struct.pack("<Q", len(data)) + text(self.path("in")))
         self.client.send(DATA, data[:50000])
         while not os.path.exists(self.path("in")) or not os.listdir(self.path("in")):
-            pass
+            time.sleep(0.01)
         self.client.close()
         while os.listdir(self.path("in")):
-            pass
+            time.sleep(0.01)
 
     def test_success_is_reported_only_after_all_data(self):
         data = self.archive(("a", b"hello"))
         self.client.send(UNPACK, struct.pack("<Q", UNSIZED) + text(self.path("in")))
         self.client.send(DATA, data)
         while not os.path.exists(self.path("in", "a")):
-            pass
+            time.sleep(0.01)
         self.assertEqual(select.select([self.client.sock], [], [], 0.5)[0], [])
         self.client.send(DATA, bytes(10000))
         self.client.send(DATA)

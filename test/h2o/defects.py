@@ -502,7 +502,7 @@ def body_in_file(program):
         s.sendall(f"POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode()
                   + b"b" * size)
         while server.count("started") == 0:
-            pass
+            time.sleep(0.01)
         fds = f"/proc/{server.pid}/fd"
         files = [os.readlink(f"{fds}/{fd}") for fd in os.listdir(fds)]
     files = [f for f in files if "h2o.b." in f]

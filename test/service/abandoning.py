@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from conftest import Service
+from stand_in import pause
 
 WAYS = ("fin", "rst", "half", "h2 reset", "h2 close")
 PARTS = 5  # points in time before the request is complete
@@ -87,7 +88,7 @@ class Host:
         give_up = time.monotonic() + 120
         while not holds():
             assert time.monotonic() < give_up, "the condition did not hold within 120 s"
-            time.sleep(0.002)
+            pause()
 
     def is_idle(self) -> bool:
         """Returns whether no operation is in flight: what one made is listed until its undoing."""

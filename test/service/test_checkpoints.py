@@ -12,6 +12,7 @@ import pytest
 
 from conftest import NOBODY, Service, made, refused
 from ramet import Checkpoint, Client
+from stand_in import pause
 
 NONE = "/v1/checkpoints/chk_" + "f" * 32
 
@@ -439,12 +440,13 @@ def until_kept(client: httpx.Client, sandbox: str) -> list[dict[str, Any]]:
         found = of_calls(client, sandbox)
         if found and found[-1]["call"] >= last:
             return found
+        pause()
 
 
 def until_taken_up(client: httpx.Client, sandbox: str) -> dict[str, Any]:
     """Waits for the checkpoint of the state that the sandbox got from elsewhere."""
     while of_calls(client, sandbox)[-1]["undone"]:
-        pass
+        pause()
     return of_calls(client, sandbox)[-1]
 
 

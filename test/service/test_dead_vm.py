@@ -13,6 +13,7 @@ import pytest
 
 from conftest import Service
 from routes import QUERY, body_of, routes, with_ids
+from stand_in import pause
 
 METHODS = ("get", "put", "post", "patch", "delete")
 
@@ -34,7 +35,7 @@ def made(http: httpx.Client) -> str:
 def kill_vms(service: Service, http: httpx.Client, one: str) -> None:
     service.tell("kill")
     while http.get(f"/v1/sandboxes/{one}").status_code == 200:
-        pass
+        pause()
 
 
 def test_every_route_says_that_the_vm_died(own: tuple[Service, httpx.Client]) -> None:
@@ -83,7 +84,7 @@ def test_running_requests_say_that_the_vm_died(own: tuple[Service, httpx.Client]
     with ThreadPoolExecutor() as pool:
         calls = [pool.submit(follow, *one) for one in asked]
         while len(begun) < len(asked):
-            pass
+            pause()
         kill_vms(service, http, path.rpartition("/")[2])
         for call in calls:
             last = call.result()[-1]
@@ -105,5 +106,5 @@ def test_connections_to_a_port_are_not_kept_for_the_next_request(
     for n in range(1, 4):
         assert http.get(f"{path}/ports/{port}/livez").status_code == 200
         while metric("ramet_port_connections"):
-            pass
+            pause()
         assert metric("ramet_port_connects_total") == n

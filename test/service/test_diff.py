@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from conftest import Service, made, refused
+from stand_in import pause
 
 
 def set_tree(client: httpx.Client, sandbox: str, *entries: str) -> None:
@@ -138,7 +139,7 @@ def ids_of(client: httpx.Client) -> list[str]:
 def until_alone(client: httpx.Client, box: str) -> None:
     """Waits until what was started from a checkpoint is deleted."""
     while ids_of(client) != [box[-36:]]:
-        pass
+        pause()
 
 
 @pytest.fixture
@@ -164,7 +165,7 @@ def test_sandbox_that_is_compared_with_a_checkpoint_may_be_gone(client: httpx.Cl
     client.delete(box)
     refused(client.post(f"{box}/diff/{point}"), 404, "not_found")
     while ids_of(client):
-        pass
+        pause()
 
 
 def test_clients_may_leave_while_a_checkpoint_is_compared(

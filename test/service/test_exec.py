@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from conftest import NOBODY, Service, made, refused, until_closed
+from stand_in import pause
 
 
 def events(text: str) -> list[dict[str, Any]]:
@@ -166,7 +167,7 @@ def test_long_events_for_slow_readers_are_bounded(start: Callable[..., Service])
         assert 1 <= cut < 6
         for path in paths:  # the calls went on
             while http.get(path).json()["state"] != "ready":
-                pass
+                pause()
             assert events(http.get(path + "/replay").text)[-1]["data"] == 0
 
 
@@ -284,7 +285,7 @@ def test_client_that_leaves_is_noticed(
         assert [one["id"] for one in client.get("/v1/sandboxes").json()] == [box[-36:]]
     else:
         while client.get(box).json()["state"] != "ready":
-            pass
+            pause()
         assert events(client.get(box + "/replay").text)[-1]["data"] == 0  # the call went on
 
 
@@ -563,7 +564,7 @@ def test_stop_waits_for_running_calls(start: Callable[..., Service]) -> None:
             stopper.start()
             # An existing connection gets an error, a new one is not accepted.
             while (late := other.get("/v1/sandboxes")).status_code != 503:
-                pass
+                pause()
             assert late.json()["code"] == "stopping" and "retry-after" in late.headers
             with pytest.raises(httpx.ConnectError):
                 httpx.get(server.base, trust_env=False)

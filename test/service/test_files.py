@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 import ramet
+from stand_in import pause
 
 
 def data(n: int) -> bytes:
@@ -279,7 +280,7 @@ def test_concurrent_operations_succeed(http: httpx.Client, sandbox: str, folder:
     def both(i: int) -> bool:
         path = f"{folder}/{i}"
         while put(http, sandbox, path, data(i * 1000)).status_code == 429:
-            pass
+            pause()
         return get(http, sandbox, path).content == data(i * 1000)
 
     with ThreadPoolExecutor(16) as pool:

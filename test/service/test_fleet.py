@@ -16,6 +16,7 @@ import pytest
 
 from conftest import Service, made, refused
 from fleet import Authority, Fleet, Liar, read_head
+from stand_in import pause
 
 ENTRY, OWNER, LIAR, AWAY = 17, 18, 19, 20
 
@@ -116,7 +117,7 @@ def test_regions_of_other_hosts_are_listed(fleet: Fleet, near: httpx.Client) -> 
     fleet.write()
     expected = [{"name": name, "endpoint": None, "here": False} for name in ("hel", "iad")]
     while near.get("/v1/regions").json() != expected:
-        pass
+        pause()
 
 
 # --- plain requests ---
@@ -242,12 +243,13 @@ def test_host_that_is_lost(fleet: Fleet, near: httpx.Client) -> None:
     fleet.write()
     answer = near.get(path)
     while answer.status_code == 503:  # the table is read soon
+        pause()
         answer = near.get(path)
     assert "h20" in (sentence := refused(answer, 404, "host_lost")) and "gone for 11 minutes" in sentence
     fleet.add(AWAY, gone=None)
     fleet.write()
     while near.get(path).status_code == 404:
-        pass
+        pause()
     assert "removed from the fleet" in refused(near.get(f"/v1/sandboxes/{fleet.make_id(999)}"), 404, "host_lost")
 
 
@@ -402,6 +404,7 @@ def test_certificate_of_the_table_is_the_only_one(
     lie(lambda s: None)
     answer = near.get(path)
     while answer.status_code != 503:  # the table is read soon
+        pause()
         answer = near.get(path)
     assert "certificate" in refused(answer, 503, "host_unreachable")
     # This is another reason than before, so it is named at once.
@@ -409,7 +412,7 @@ def test_certificate_of_the_table_is_the_only_one(
     fleet.add(LIAR, cert_sha256=None)
     fleet.write()
     while near.get(path).status_code == 503:
-        pass
+        pause()
 
 
 def test_host_whose_own_certificate_is_not_in_the_table_says_so(fleet: Fleet) -> None:

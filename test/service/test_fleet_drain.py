@@ -12,6 +12,7 @@ import pytest
 
 from conftest import Service, made, refused
 from fleet import CELL, Fleet, pair
+from stand_in import pause
 
 OTHER, HOST = 17, 18
 
@@ -46,12 +47,12 @@ def order(fleet: Fleet, state: str, deadline: float = 0) -> None:
     fleet.write()
     with fleet.services[HOST].client() as http:
         while (checks(http)["drain"] == "ok") != (state == "ready"):
-            pass
+            pause()
 
 
 def until_gone(http: httpx.Client, path: str) -> httpx.Response:
     while (answer := http.get(path)).status_code == 200:
-        pass
+        pause()
     return answer
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from conftest import Service, made, refused
 from fleet import Fleet, Liar, pair, read_head
+from stand_in import pause
 from test_fleet_lists import MISSING, cursor, head
 from test_pages import NEXT
 
@@ -34,7 +35,7 @@ def clients(fleet: Fleet) -> Iterator[list[httpx.Client]]:
     both = [fleet.services[host].client() for host in (ONE, TWO)]
     for one in both:
         while "one" not in one.get("/v1/regions").text:
-            pass
+            pause()
     for _ in range(3):
         for client in both:
             client.delete(made(client))
@@ -137,7 +138,7 @@ def test_tenants_see_their_own_events(tmp_path_factory: pytest.TempPathFactory) 
     with one.client(headers={"authorization": f"Bearer {admin}"}) as http:
         tenants = [http.post("/v1/keys", json={"name": "a key", "tier": "free"}).json() for _ in range(2)]
     while len(fleet.offered(ONE)) < 3:
-        pass
+        pause()
     (fleet.home / f"table{TWO}").mkdir(exist_ok=True)
     fleet.carry(ONE, TWO)
     two = fleet.start(TWO)
@@ -212,7 +213,7 @@ def lie(fleet: Fleet, clients: list[httpx.Client]) -> Iterator[Callable[..., Non
         fleet.write()
         for client in clients:
             while f"r{host}" not in client.get("/v1/regions").text:
-                pass
+                pause()
 
     yield start
     for liar in liars:

@@ -14,6 +14,7 @@ import pytest
 
 from conftest import Service, refused
 from fleet import Fleet, Liar, read_head
+from stand_in import pause
 from test_checkpoints import call, of_calls, until_kept
 from test_clock import Clock, clock  # noqa: F401
 
@@ -131,7 +132,7 @@ class Tenant:
         for host in self.hosts:
             id = self.make(host)
             while not self.is_sure(host):
-                pass
+                pause()
             self.delete(host, id)
 
 
@@ -264,7 +265,7 @@ def test_restarted_hosts_count_what_they_keep(three: Tenant) -> None:
             three.keep(host, box)
         three.delete(host, box)
     while {one["state"] for one in three.checkpoints()} != {"stored"}:
-        pass
+        pause()
     for host in three.hosts:
         three.fleet.services[host].restart()
     # A host may not have answered yet whether it gives back what it had before the restart.
@@ -273,7 +274,7 @@ def test_restarted_hosts_count_what_they_keep(three: Tenant) -> None:
         answers = {host: three.create(host) for host in three.hosts if host not in boxes}
         boxes |= {host: answer.json()["id"] for host, answer in answers.items() if answer.status_code == 201}
     while not all(three.is_sure(host) for host in three.hosts):  # until then, hosts may overdraw
-        pass
+        pause()
     while len(three.checkpoints()) < KEPT:
         for host in three.hosts:
             three.take(host, boxes[host])
@@ -305,12 +306,12 @@ def test_freezes_without_a_request_count(three: Tenant) -> None:
         boxes = [three.make(host, persistent=True, timeout_seconds=1) for host in three.hosts]
         for box in boxes:
             while (gone := http.get(f"/v1/sandboxes/{box}")).status_code == 200:
-                pass
+                pause()
             refused(gone, 404, "frozen")
         three.have(ONE, 1024)
         box = three.make(ONE, persistent=True, timeout_seconds=1)
         while (gone := http.get(f"/v1/sandboxes/{box}")).status_code == 200:
-            pass
+            pause()
         assert "could not be frozen" in refused(gone, 404, "expired")
         three.have(ONE, -1024)
 
@@ -326,6 +327,7 @@ def test_restarted_hosts_count_what_runs(three: Tenant) -> None:
     while three.running() < CAP:
         for host in three.hosts:
             three.create(host)
+        pause()
     for host in three.hosts:
         capped(three.create(host))
     assert three.running() == CAP
@@ -380,6 +382,7 @@ def test_allowance_of_a_lost_host_returns(fleet: Fleet, clock: Clock) -> None:  
                 break
         else:
             clock.move(monotonic_s=10)
+            pause()
     for host in (keeper, other):
         capped(tenant.create(host))
 
@@ -403,6 +406,7 @@ def test_lost_keeper_costs_no_more_than_the_overdraft(fleet: Fleet, clock: Clock
         for host in others:
             tenant.create(host)
         clock.move(monotonic_s=1)
+        pause()
     for host in others:
         sentence = capped(tenant.create(host))
         assert "does not answer" not in sentence
@@ -443,7 +447,7 @@ def test_keeper_that_is_forgotten_while_it_is_asked(fleet: Fleet) -> None:
         fleet.add(ONE, region="read")
         fleet.write()
         while "read" not in http.get("/v1/regions", headers={"authorization": f"Bearer {tenant.key}"}).text:
-            pass
+            pause()
         over.set()
         for answer in creates:
             assert answer.result().status_code in (201, 429)
@@ -574,7 +578,7 @@ def test_keeper_asks_for_all_parts_of_a_report(fleet: Fleet) -> None:
     liar = fleet.lie(LIAR, serve)
     tenant.make(ONE)
     while not tenant.is_sure(ONE):
-        pass
+        pause()
     while (answer := tenant.create(ONE)).status_code == 201:
         pass
     assert "does not answer" not in capped(answer)
@@ -602,4 +606,4 @@ def test_lists_of_one_tenant_leave_room_for_others(fleet: Fleet) -> None:
         for s in readers:
             s.close()
         while http.get("/v1/sandboxes").status_code == 429:
-            pass
+            pause()

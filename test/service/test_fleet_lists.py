@@ -15,6 +15,7 @@ import pytest
 
 from conftest import Service, made, refused
 from fleet import CELL, Fleet, Liar, Silent, pair, read_head
+from stand_in import pause
 from test_pages import NEXT, crc32c, ids
 from test_spaces import frozen
 
@@ -85,7 +86,7 @@ def written(fleet: Fleet) -> None:
     for service in fleet.services.values():
         with service.client() as http:
             while marker not in [region["name"] for region in http.get("/v1/regions").json()]:
-                pass
+                pause()
 
 
 def head(body: bytes, status: str = "200 OK", **fields: str) -> bytes:

@@ -13,6 +13,7 @@ import pytest
 
 from conftest import Service, refused
 from fleet import Fleet, Liar, Silent, read_head
+from stand_in import pause
 from test_fleet import LIAR, box, entry, far, fleet, lie, near, owner  # noqa: F401
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -248,6 +249,7 @@ def test_owner_that_dies_in_a_stream_cuts_it_off(fleet: Fleet, entry: Service) -
     with entry.client() as http:
         answer = http.get(path)
         while answer.status_code == 404:  # the table is read soon
+            pause()
             answer = http.get(path)
         with http.stream("POST", f"{path}/exec", json={"code": "out begun\nwait"}) as stream:
             lines = stream.iter_lines()
@@ -266,6 +268,7 @@ def test_entry_that_dies_leaves_nothing_on_the_owner(fleet: Fleet, owner: Servic
     with dying.client() as http:
         answer: Any = None
         while answer is None or answer.status_code == 503:  # until the owner's table has it
+            pause()
             answer = http.get(box)
         with http.stream("POST", f"{box}/exec", json={"code": "out begun\nwait"}) as stream:
             lines = stream.iter_lines()

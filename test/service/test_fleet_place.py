@@ -14,6 +14,7 @@ import pytest
 
 from conftest import Service, made, refused
 from fleet import CELL, Fleet, Liar, read_head
+from stand_in import pause
 from test_clock import Clock, clock, turns  # noqa: F401
 
 ONE, TWO, THREE, LIAR = 17, 18, 19, 20
@@ -109,7 +110,7 @@ def test_create_that_needs_a_checkpoint_goes_nowhere_else(fleet: Fleet) -> None:
     fleet.add(ONE, state="draining")
     fleet.write()
     while host_of(fleet, made(one)) == ONE:
-        pass  # the table is read soon
+        pause()  # the table is read soon
     for client in (one, two):
         refused(client.post("/v1/sandboxes", json={"checkpoint": id}), 503, "draining")
 
@@ -426,7 +427,7 @@ def test_key_is_not_used_while_its_answer_may_be_out_of_reach(fleet: Fleet) -> N
         fleet.add(LIAR, gone=1)
         fleet.write()
         while create(http, key).status_code != 201:  # until the table is read
-            pass
+            pause()
         assert len(http.get("/v1/sandboxes").json()) == 1
 
 
@@ -487,6 +488,7 @@ def test_client_that_repeats_over_all_hosts_has_one_sandbox(fleet: Fleet) -> Non
     def repeat(client: httpx.Client, key: str) -> str:
         answer = create(client, key)
         while answer.status_code == 409:
+            pause()
             answer = create(client, key)
         assert answer.status_code == 201, answer.text
         return str(json.loads(answer.text)["id"])

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from conftest import Service, made, refused
+from stand_in import pause
 from test_spaces import frozen
 
 
@@ -141,6 +142,7 @@ def ask_again(client: httpx.Client, path: str, body: Any) -> httpx.Response:
         if answer.status_code != 409:
             return answer
         refused(answer, 409, "idempotency_key_in_use")
+        pause()
 
 
 def test_repeat_during_the_first_request_has_to_wait(client: httpx.Client, server: Service) -> None:

@@ -23,6 +23,7 @@ import httpx
 import pytest
 
 from conftest import Service, refused
+from stand_in import pause
 
 SECONDS = float(os.environ.get("RAMET_MODEL_SECONDS", "0"))
 SEED = int(os.environ.get("RAMET_TEST_SEED", "0")) or random.randrange(1, 2**32)
@@ -535,7 +536,7 @@ class Model:
             box.due = box.undoes and (not line or line[-1].n != box.n)
             path = f"/v1/sandboxes/{box.id}/diff/{box.id}"
             while self.http.post(path, json={"paths": ["/root"]}).status_code == 503:
-                pass  # it is being reconnected
+                pause()  # it is being reconnected
         return "restart"
 
     def kill(self) -> str:
@@ -554,7 +555,7 @@ class Model:
         """Waits until the state of each sandbox with checkpoint_each_call is kept, and notes how."""
         for box in [one for one in self.boxes.values() if one.due]:
             while all(one["id"] in self.points for one in self.of_calls(box)):
-                pass  # the test's timeout ends it
+                pause()  # the test's timeout ends it
             self.note_kept(box)
             box.due = False
 

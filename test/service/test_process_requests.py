@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterator
 import httpx
 import pytest
 from conftest import NOBODY, Service, refused
+from stand_in import pause
 
 NEVER = "prc_" + 32 * "e"
 
@@ -147,7 +148,7 @@ def test_output_is_replayed_and_followed(http: httpx.Client, sandbox: str) -> No
     started = detach(http, sandbox, command="echo 0123456789; cat", stdin=True)
     process = f"{sandbox}/processes/{started['id']}"
     while http.get(process).json()["output_bytes"] < 11:
-        pass
+        pause()
     with http.stream("GET", f"{process}/output") as one, http.stream(
         "GET", f"{process}/output", params={"since": 8}
     ) as two:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from stand_in import pause
 
 
 def events(answer: httpx.Response) -> Iterator[dict[str, Any]]:
@@ -236,6 +237,7 @@ def test_process_with_a_tty_is_a_terminal(http: httpx.Client, sandbox: str) -> N
     assert name in [p["pty_id"] for p in http.get(f"{sandbox}/pty").json()]
     shown = b""
     while b"30 100" not in shown:
+        pause()
         shown = base64.b64decode(http.post(f"{pty}/read", json={}).json()["data_b64"])
     assert http.post(f"{pty}/resize", json={"cols": 90, "rows": 20}).status_code == 204
     assert http.post(f"{process}/stdin", content=b"\r").status_code == 204

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from conftest import NOBODY, Service, made, refused
+from stand_in import pause
 from test_clock import Clock
 
 SAMPLES = 6
@@ -30,6 +31,7 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Cl
             clock.move(real_s=10, monotonic_s=10)
             before = len(samples)
             while len(samples) == before:
+                pause()
                 samples = http.get(path).json()["samples"]
         yield http, path, samples
     server.stop()

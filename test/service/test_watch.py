@@ -10,6 +10,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from conftest import Service, refused
+from stand_in import pause
 
 
 def families(client: httpx.Client) -> dict[str, Metric]:
@@ -74,7 +75,7 @@ def test_only_livez_succeeds_before_the_template_is_ready(start: Callable[..., S
         server.until_waiting(1)
         server.go()
         while http.get("/readyz").status_code != 200:
-            pass
+            pause()
         ready = http.get("/readyz").json()
         assert ready["ready"] is True and set(ready["checks"].values()) == {"ok"}
         assert set(ready["checks"]) == set(body["checks"])
