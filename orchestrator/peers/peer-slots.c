@@ -117,16 +117,16 @@ static void find_homes(struct allowance *a)
 	const struct place *cell = &a->slots->cell;
 	const uint32_t n = place_homes_wanted(a->limits[TENANT_SANDBOXES].cap, cell->n);
 	uint16_t homes[HOMES_MAX];
+	bool is_home = false;
 
 	place_homes(cell, hash_of(a->tenant->name), homes, n);
-	a->is_home = false;
 	for (uint32_t i = 0; i < n; i++)
-		a->is_home |= homes[i] == cell->self;
+		is_home |= homes[i] == cell->self;
 	for (unsigned i = 0; i < TENANT_LIMITS; i++) {
 		struct slots *one = &a->limits[i];
 
 		one->homes = n;
-		one->share = a->is_home ? slots_share(one->cap, n) : 0;
+		one->share = is_home ? slots_share(one->cap, n) : 0;
 	}
 }
 

@@ -31,7 +31,6 @@ struct allowance {
 	struct peer_slots *slots;
 	struct tenant *tenant;
 	struct slots limits[TENANT_LIMITS];
-	bool is_home;
 	bool away; /* the keeper did not answer, or is not sure: the overdraft may be used */
 	uint64_t sent_ms, until_ms; /* when the keeper's last lease began, and when it ends */
 	struct list waiters;	    /* struct tenant_wait, of operations that lack slots */
@@ -65,7 +64,7 @@ void peer_slots_free(struct peer_slots *s);
 uint64_t peer_slots_now(void);
 /* Returns the tenant's keeper in the table. */
 const struct fleet_host *peer_slots_keeper(const struct peer_slots *s, const char *tenant);
-/* Yields unused slots of the tenant, then fills in what this host says of its allowance. */
+/* Yields unused slots of the tenant, then fills `x` with what this host says of its allowance. */
 void peer_slots_yield(struct peer_slots *s, const struct exchange *asked, struct exchange *x);
 /* Copies the line of an answer, which is empty if there was a failure. */
 void peer_slots_line(char out[static EXCHANGE_LINE_MAX + 1], const struct peer_call *call,
