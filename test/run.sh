@@ -406,8 +406,8 @@ group_fault() {
 
 report() { /usr/bin/python3 -B "$top/test/report.py" "$results" "$@"; }
 
-# begin_group GROUP: runs a group; end_group reports it
-begin_group() {
+# execute_group GROUP: runs a group and keeps its status; report_group reports the results
+execute_group() {
 	local group=$1 status=0 took
 	rm -f "$results/$group".* "$results/$group"-*
 	say "$group …"
@@ -417,9 +417,9 @@ begin_group() {
 	echo $status >"$results/$group.status"
 }
 
-# end_group GROUP: adds to passed, failed, skipped and bad what a group has found that has run; shows
-# its output if it failed
-end_group() {
+# report_group GROUP: adds the results of a group that has run to passed, failed, skipped and bad;
+# shows its output if it failed
+report_group() {
 	local group=$1 status p f s log=$log_dir/test-$1.log text took names=()
 	read -r status <"$results/$group.status"
 	read -r -a took <"$results/$group.time"
@@ -438,7 +438,7 @@ end_group() {
 	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 run_in_subshell() { ("$@"); }
-run_group() { begin_group "$1" && end_group "$1"; }
+run_group() { execute_group "$1" && report_group "$1"; }
 
 # need_for_tests: installs packages and builds libraries that the tests need
 need_for_tests() {
@@ -537,20 +537,27 @@ test_changed() {
 	[[ -z $names ]] || run_ctest asan "(unit|fuzz)" changed-unit -j "$test_jobs" -R "^($names)\$"
 }
 
-# fuzz_beside_faults: `all` tries faults one at a time, which leaves a CPU idle.
+# fuzz_beside_faults: runs fuzz at a low priority beside fault, whose tests run one at a time and
+# leave a CPU idle
 fuzz_beside_faults() {
+	local fuzz
 	set -m
-	(renice -n 15 $BASHPID >/dev/null && begin_group fuzz) &
-	groups+=($!)
+	fuzz_at_low_priority &
+	fuzz=$!
 	set +m
+	groups+=("$fuzz")
 	run_group fault
-	wait "${groups[-1]}"
-	end_group fuzz
+	wait "$fuzz"
+	report_group fuzz
+}
+fuzz_at_low_priority() {
+	renice -n 15 -p $BASHPID >/dev/null 2>&1 || true # it may be lower already
+	execute_group fuzz
 }
 
 run_groups() { # GROUP…
 	local group fuzz_later=no
-	[[ $all == no || " $* " != *" fuzz "*" fault "* ]] || fuzz_later=yes
+	[[ $all == no || " $* " != *" fuzz "*"fault "* ]] || fuzz_later=yes
 	for group in "$@"; do
 		case $fuzz_later$group in
 		yesfuzz) ;; # runs beside the faults
