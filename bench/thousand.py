@@ -28,7 +28,6 @@ from native_service import (
     BUILD,
     EXEC,
     PORT,
-    TINY_RAM_MIB,
     Service,
     in_namespaces,
     machine,

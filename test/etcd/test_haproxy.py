@@ -187,8 +187,7 @@ def test_mcp_passes_its_tests_of_one_host(front: Front, authority: Authority, ro
 def test_a_killed_host_costs_no_create(front: Front, services: dict[str, Service]) -> None:
     with client(front) as http:
         made(http)
-        services["h18"].server.kill()
-        services["h18"].server.wait()
+        services["h18"].kill()
         for _ in range(8):
             made(http)
         until("host is down", lambda: front.up() == {"h17", "h19"})
@@ -259,8 +258,7 @@ def test_a_reload_cuts_no_stream(front: Front, authority: Authority) -> None:
 
 def test_without_a_host_the_answer_is_an_error_of_the_api(front: Front, services: dict[str, Service]) -> None:
     for service in services.values():
-        service.server.kill()
-        service.server.wait()
+        service.kill()
     with client(front) as http:
         answer = http.get("/v1/sandboxes")
         assert (answer.status_code, answer.json()["code"]) == (503, "host_unreachable")

@@ -9,10 +9,10 @@ import stat
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 
 import harness
-import time
 from harness import (BYTES, CHANGE, DATA, DONE, ERROR, FILE, GET, GROW, MKDIR, MOVE, NODE, PING,
                      PONG, PUT, REMOVE, WALK, AgentTest, frame, text)
 

@@ -6,8 +6,8 @@ import sys
 import textwrap
 import unittest
 
-from harness import BASH, CONTEXT_START, DONE, ERROR, FAULT, PYTHON, RESEED, RICH, AgentTest
-from harness import ContextClient, Agent, struct, text
+from harness import CONTEXT_START, DONE, ERROR, FAULT, PYTHON, RESEED, AgentTest
+from harness import ContextClient, struct, text
 
 
 def block(code):

@@ -2,10 +2,8 @@
 """An agent that was killed, and the one that init starts in its place: no loss of state is hidden."""
 
 import os
-import struct
 import unittest
 
-import harness
 from harness import (BASH, CONTEXT_END, DONE, ERROR, PROC_STAT, PYTHON, text)
 from context_test import LANGUAGES, Contexts
 

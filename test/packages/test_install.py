@@ -8,7 +8,6 @@ test_service.py has the real service.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import zipfile
 from pathlib import Path

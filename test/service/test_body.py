@@ -7,7 +7,6 @@ import contextlib
 import json
 from typing import Callable
 
-import httpx
 import pytest
 
 from conftest import Service, made, refused

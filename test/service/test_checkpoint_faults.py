@@ -5,7 +5,6 @@ sandboxes that change while something is in progress. Each checkpoint is whole o
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import subprocess
 from concurrent.futures import Future, ThreadPoolExecutor

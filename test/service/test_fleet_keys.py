@@ -14,6 +14,7 @@ import pytest
 
 from conftest import Service
 from fleet import Fleet
+from stand_in import pause
 
 A, B = 17, 18
 Key = dict[str, Any]
@@ -41,7 +42,7 @@ def b(fleet: Fleet) -> Service:
 def until(condition: Callable[[], Any]) -> None:
     """Waits until it holds; the test's timeout ends it."""
     while not condition():
-        time.sleep(0.01)
+        pause()
 
 
 def with_key(service: Service, key: str) -> httpx.Client:

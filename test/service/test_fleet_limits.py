@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import ssl
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator
 
 import httpx
 import pytest
 
-from conftest import Service, refused
+from conftest import refused
 from fleet import Fleet, Liar, read_head
 from stand_in import pause
 from test_checkpoints import call, of_calls, until_kept
@@ -47,7 +46,7 @@ class Tenant:
         while not self.name or keeper not in (0, self.by_score()[0]):
             self.make_key()
         while self.name not in [key["tenant"] for key in fleet.offered(hosts[0]).values()]:
-            time.sleep(0.01)
+            pause()
         for host in hosts[1:]:
             (fleet.home / f"table{host}").mkdir()
             fleet.carry(hosts[0], host)
@@ -273,11 +272,13 @@ def test_restarted_hosts_count_what_they_keep(three: Tenant) -> None:
     while len(boxes) < len(three.hosts):
         answers = {host: three.create(host) for host in three.hosts if host not in boxes}
         boxes |= {host: answer.json()["id"] for host, answer in answers.items() if answer.status_code == 201}
+        pause()
     while not all(three.is_sure(host) for host in three.hosts):  # until then, hosts may overdraw
         pause()
     while len(three.checkpoints()) < KEPT:
         for host in three.hosts:
             three.take(host, boxes[host])
+        pause()
     for host in three.hosts:
         no_more_checkpoints(three.take(host, boxes[host]))
     assert len(three.checkpoints()) == KEPT

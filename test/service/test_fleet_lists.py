@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import ssl
 import threading
 import time
@@ -13,7 +12,7 @@ from typing import Any, Callable, Iterator
 import httpx
 import pytest
 
-from conftest import Service, made, refused
+from conftest import made, refused
 from fleet import CELL, Fleet, Liar, Silent, pair, read_head
 from stand_in import pause
 from test_pages import NEXT, crc32c, ids
@@ -468,7 +467,7 @@ def test_host_that_is_slow_for_a_tenant_is_left_alone_for_it_only(tmp_path_facto
     liar = fleet.lie(TWO, serve)
     slow, quick = (service.client(headers={"authorization": f"Bearer {key}"}) for key in keys)
     while MISSING not in slow.get("/v1/sandboxes").headers:
-        pass  # the table is read soon
+        pause()  # the table is read soon
     left.set()
     answer = quick.get("/v1/sandboxes")
     assert answer.json() == [{}] and MISSING not in answer.headers

@@ -254,10 +254,9 @@ def test_owner_that_dies_in_a_stream_cuts_it_off(fleet: Fleet, entry: Service) -
         with http.stream("POST", f"{path}/exec", json={"code": "out begun\nwait"}) as stream:
             lines = stream.iter_lines()
             next(lines)
-            owner.server.kill()
+            owner.kill()
             with pytest.raises(httpx.TransportError):
                 list(lines)
-        owner.server.wait()
         refused(http.get(path), 503, "host_unreachable")
     entry.until_idle()
 
@@ -273,7 +272,6 @@ def test_entry_that_dies_leaves_nothing_on_the_owner(fleet: Fleet, owner: Servic
         with http.stream("POST", f"{box}/exec", json={"code": "out begun\nwait"}) as stream:
             lines = stream.iter_lines()
             next(lines)
-            dying.server.kill()
-            dying.server.wait()
+            dying.kill()
     owner.until_idle()
     owner.go()

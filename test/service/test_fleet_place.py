@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator
 import httpx
 import pytest
 
-from conftest import Service, made, refused
+from conftest import made, refused
 from fleet import CELL, Fleet, Liar, read_head
 from stand_in import pause
 from test_clock import Clock, clock, turns  # noqa: F401

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import tempfile
 import sys
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ import httpx
 import pytest
 
 from conftest import NOBODY, Service, made, refused
-from stand_in import AGENT
+from stand_in import AGENT, pause
 
 SLOTS = 12
 AS_A_GUEST = """
@@ -57,7 +56,7 @@ def service_with(root: str, slots: int, home: Path) -> Iterator[Service]:
     for agent, log_path in zip(agents, logs):
         while b"agent ready" not in log_path.read_bytes():
             assert agent.poll() is None, log_path.read_text()
-            time.sleep(0.01)
+            pause()
     yield Service(home, f"max_vms={slots}", f"agent={sockets}/%", agent=False)
     for agent in agents:
         agent.kill()
@@ -118,7 +117,7 @@ class Family:
     def until_nothing_is_temporary(self) -> None:
         """Waits for the end of what goes on when a merge fails; the test's timeout ends it."""
         while self.temporary(*self.all):
-            time.sleep(0.01)
+            pause()
 
     def runs(self, sandbox: str) -> bool:
         """Returns whether a program runs in the sandbox."""
@@ -381,7 +380,7 @@ def test_client_that_leaves_ends_the_merge(family: Family, guests: Service) -> N
         body = {"branches": [f.ids["a"]], "base": f.ids["base"], "paths": [f.root]}
         impatient.post(f.parent + "/merge-files", json=body, timeout=2)
     while f.runs(f.a):
-        time.sleep(0.01)
+        pause()
     f.until_nothing_is_temporary()
     guests.until_idle()
     assert f.read("file") == "old"
@@ -395,7 +394,7 @@ def endless_merge(f: Family, pool: ThreadPoolExecutor) -> Future[httpx.Response]
     replace_python(f, f.a, f"open({started!r}, 'w').close(); time.sleep(1000)")
     merge = pool.submit(f.merge, f.a)
     while f.http.get(f"{f.a}/files/stat", params={"path": started}).status_code != 200:
-        time.sleep(0.01)
+        pause()
     return merge
 
 

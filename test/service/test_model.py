@@ -19,7 +19,6 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-import httpx
 import pytest
 
 from conftest import Service, refused
@@ -647,7 +646,7 @@ class Model:
         self.server.wait(lambda now: not any(now["ramet_" + name] for name in zero))
         folder = self.server.home / "service/state/spaces"
         while list(folder.iterdir()):  # removed in the background; the test's timeout ends it
-            time.sleep(0.01)
+            pause()
         self.http.close()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from conftest import NOBODY, Service, made, refused
+from conftest import NOBODY, Service, refused
 
 NO_SPACE = "/v1/spaces/spc_" + "f" * 32
 

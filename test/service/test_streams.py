@@ -21,6 +21,7 @@ import h2.events
 import httpx
 import pytest
 from conftest import Service
+from stand_in import pause
 
 BIG = 200 << 20
 PART = bytes(range(256)) * 256
@@ -61,7 +62,7 @@ def wait(true: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not true():
         assert time.monotonic() < end
-        time.sleep(0.01)
+        pause()
 
 
 def workers(service: Service) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Callable, Iterator
 
@@ -180,7 +181,7 @@ def test_a_call_goes_on_when_the_service_crashes(
     expect(page.get_by_text("Connected again.")).to_be_visible()
     expect(page.locator("#banner")).to_be_empty()
     while http.get("/v1/healthz").text != "ok":  # it answers some requests before it is ready
-        pass
+        time.sleep(0.1)
     assert http.put(f"/v1/sandboxes/{box}/files?path=/root/go", content=b"").is_success
     expect(cell.locator(".stdout")).to_contain_text("end")
     expect(cell.locator("footer")).to_contain_text("done")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import AsyncIterable, AsyncIterator, BinaryIO, Callable, Iterable, Iterator, List
 
 from ramet._async._io import blocking, finish
-from ramet._bodies import Body, body_of, body_of_file
+from ramet._bodies import body_of, body_of_file
 from ramet._folders import Chunks, Packer, Unpacker
 
 Progress = Callable[[int, int | None], None]

@@ -17,7 +17,7 @@ from typing import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ramet import ConnectionFailed, Event, Process, ProcessEvent, RametError, Sandbox
 from ramet.cli import copying, terminal
-from ramet.cli.failure import Failure, complain, end
+from ramet.cli.failure import Failure, complain
 from ramet.cli.output import STDERR, STDOUT, plain, put
 
 TIMED_OUT = 124  # the exit code at a time limit, as of timeout(1), and of calls
