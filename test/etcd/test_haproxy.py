@@ -193,6 +193,23 @@ def test_a_killed_host_costs_no_create(front: Front, services: dict[str, Service
         until("host is down", lambda: front.up() == {"h17", "h19"})
 
 
+def test_a_call_says_why_its_sandbox_ended(front: Front, tmp_path: Path) -> None:
+    """The last line and the end of the stream come together, and both must arrive."""
+    with client(front, http2=False) as http, client(front) as other:
+        for n in range(12):
+            box, end = made(http), tmp_path / f"end {n}"
+            code = f"import os, time\nprint(1)\nwhile not os.path.exists({str(end)!r}): time.sleep(0.01)"
+            rest: list[str] = []
+            with http.stream("POST", f"{box}/exec", json={"code": code}) as answer:
+                lines = answer.iter_lines()
+                next(lines)
+                assert other.delete(box).status_code == 204
+                with pytest.raises(httpx.TransportError):
+                    rest.extend(lines)
+            assert '"type":"error"' in rest[-1] and "it was deleted" in rest[-1]
+            end.touch()  # all sandboxes of a host share an agent
+
+
 def test_a_drained_host_leaves_and_its_streams_stay(
     front: Front, authority: Authority, hosts: list[Host], services: dict[str, Service]
 ) -> None:

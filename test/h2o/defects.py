@@ -726,6 +726,18 @@ def ambiguous_headers(program):
     return f"{' '.join(seen)}, on HTTP/2: {on_h2}", seen != ["400"] * 5 or on_h2 == "answered"
 
 
+@case("whole chunks, then one that is not")
+def broken_chunk(program):
+    with Server(program) as server, server.connect() as s:
+        s.sendall(b"GET /broken HTTP/1.1\r\nHost: a\r\n\r\n")
+        answer = b""
+        with contextlib.suppress(EOFError):
+            while True:
+                answer += receive(s)
+    chunks = answer.split(b"\r\n\r\n", 1)[1].replace(b"s" * 1024, b"DATA")
+    return f"the body is {chunks}", chunks != b"400\r\nDATA\r\n" * 2 + b"1\r\n"
+
+
 # These cases only check that the patched library works.
 NO_DEFECT = {"bodies_arrive", "clock_began_just_now", "updates_for_data"}
 

@@ -21,6 +21,7 @@
 #include <h2o/http2.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "../moved_clock.h"
@@ -46,6 +47,7 @@ static h2o_req_t *stepping; /* the request to answer between two runs of the loo
 struct stream {
 	h2o_generator_t super;
 	unsigned left;
+	bool breaks; /* it is broken off after the last chunk */
 	char chunk[1024];
 };
 
@@ -54,15 +56,20 @@ static void on_proceed(h2o_generator_t *gen, h2o_req_t *req)
 	struct stream *s = (struct stream *)gen;
 	h2o_iovec_t buf = h2o_iovec_init(s->chunk, sizeof(s->chunk));
 
+	if (!s->left) {
+		h2o_send(req, NULL, 0, H2O_SEND_STATE_ERROR);
+		return;
+	}
 	s->left--;
-	h2o_send(req, &buf, 1, s->left ? H2O_SEND_STATE_IN_PROGRESS : H2O_SEND_STATE_FINAL);
+	h2o_send(req, &buf, 1,
+		 s->left || s->breaks ? H2O_SEND_STATE_IN_PROGRESS : H2O_SEND_STATE_FINAL);
 }
 
-static void serve_stream(h2o_req_t *req)
+static void serve_stream(h2o_req_t *req, unsigned chunks, bool breaks)
 {
 	struct stream *s = h2o_mem_alloc_pool(&req->pool, sizeof(*s));
 
-	*s = (struct stream){.super = {on_proceed, NULL}, .left = 64};
+	*s = (struct stream){.super = {on_proceed, NULL}, .left = chunks, .breaks = breaks};
 	memset(s->chunk, 's', sizeof(s->chunk));
 	h2o_start_response(req, &s->super);
 	on_proceed(&s->super, req);
@@ -134,7 +141,9 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 	if (h2o_strtosize(path.base + 1, path.len - 1) != SIZE_MAX) {
 		serve_number(req, h2o_strtosize(path.base + 1, path.len - 1));
 	} else if (h2o_memis(path.base, path.len, H2O_STRLIT("/stream"))) {
-		serve_stream(req);
+		serve_stream(req, 64, false);
+	} else if (h2o_memis(path.base, path.len, H2O_STRLIT("/broken"))) {
+		serve_stream(req, 2, true);
 	} else if (h2o_memis(path.base, path.len, H2O_STRLIT("/hold"))) {
 		count.started++;
 	} else if (h2o_memis(path.base, path.len, H2O_STRLIT("/check"))) {

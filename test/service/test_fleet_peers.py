@@ -79,6 +79,16 @@ def test_answer_that_breaks_off_is_not_taken_for_whole(
     entry.until_idle()
 
 
+@pytest.mark.parametrize("http2", [False, True])
+def test_answer_arrives_up_to_where_it_breaks_off(entry: Service, lie: Lie, path: str, http2: bool) -> None:  # noqa: F811
+    lie(saying(OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n1\r\n"))
+    arrived: list[bytes] = []
+    with entry.client(http2=http2) as http, http.stream("GET", path) as answer:
+        with pytest.raises(httpx.TransportError):
+            arrived.extend(answer.iter_bytes())
+    assert b"".join(arrived) == b"begun"
+
+
 def test_answer_may_come_byte_by_byte(near: httpx.Client, lie: Lie, path: str) -> None:  # noqa: F811
     answer = b"HTTP/1.1 100 Continue\r\n\r\n" + OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
     lie(saying(*(bytes([byte]) for byte in answer)))
