@@ -76,7 +76,7 @@ pytest() {
 }
 
 # Most of the time tests wait, for timers, disks and each other.
-test_jobs=$((4 * $(nproc)))
+test_jobs=$((6 * $(nproc)))
 
 # private_tmp CMD…: runs the command with an empty /tmp in memory, if that is possible. The unit tests
 # sync thousands of small files, for which a busy disk takes minutes.
