@@ -45,11 +45,6 @@ static _Noreturn void die(const char *what)
 	exit(EXIT_FAILURE);
 }
 
-static double ms_since(uint64_t start)
-{
-	return (double)(bench_now_ns() - start) / 1e6;
-}
-
 static unsigned number(const char *name, const char *text, unsigned long max)
 {
 	char *end;
@@ -196,17 +191,17 @@ static void children(struct worker *w, const struct vmm_options *o, const char *
 		worker_blank(&child, o);
 		start = bench_now_ns();
 		worker_image(w, &img, &m);
-		forked = ms_since(start);
+		forked = bench_ms_since(start);
 		samples_add(&fork_ms, forked);
 		/* Not timed: only the benchmark gives a child a first order on its disk. */
 		worker_prepare(&child, w, WORKER_COUNT);
 		start = bench_now_ns();
 		worker_restore(&child, w, &img);
-		ran = ms_since(start);
+		ran = bench_ms_since(start);
 		samples_add(&run, ran);
 		samples_add(&ready, forked + ran);
 		worker_wait(&child);
-		samples_add(&answer, ms_since(start));
+		samples_add(&answer, bench_ms_since(start));
 		worker_stop(&child);
 		vmm_snapshot_close(&img);
 	}

@@ -247,11 +247,6 @@ static int make_image(struct vmproc *vm, struct vm_state *s)
 	return image;
 }
 
-static double ms_since(uint64_t start)
-{
-	return (double)(bench_now_ns() - start) / 1e6;
-}
-
 static void fill(struct vmproc *vm, int image, const struct vm_state *s, struct samples *floor_ms)
 {
 	uint64_t start = bench_now_ns();
@@ -260,7 +255,7 @@ static void fill(struct vmproc *vm, int image, const struct vm_state *s, struct 
 	    image, "map the image");
 	set_state(vm, s);
 	run_to_exit(vm);
-	samples_add(floor_ms, ms_since(start));
+	samples_add(floor_ms, bench_ms_since(start));
 }
 
 static void run_warm(struct vmproc *vm, struct samples *warm_us)
@@ -269,7 +264,7 @@ static void run_warm(struct vmproc *vm, struct samples *warm_us)
 
 	for (unsigned i = 0; i < WARM_EXITS; i++)
 		run_to_exit(vm);
-	samples_add(warm_us, ms_since(start) * 1e3 / WARM_EXITS);
+	samples_add(warm_us, bench_ms_since(start) * 1e3 / WARM_EXITS);
 }
 
 /*
@@ -287,7 +282,7 @@ static void measure(unsigned n, int image, const struct vm_state *s, struct samp
 		reserve(&pool[i]);
 		start = bench_now_ns();
 		vm_create(&pool[i]);
-		samples_add(create_ms, ms_since(start));
+		samples_add(create_ms, bench_ms_since(start));
 	}
 	for (unsigned i = 0; i < n; i++)
 		fill(&pool[i], image, s, floor_ms);

@@ -56,11 +56,6 @@ static void print_figure(struct samples *s, const char *name, const char *unit)
 	samples_free(s);
 }
 
-static double ms_since(uint64_t start)
-{
-	return MS(bench_now_ns() - start);
-}
-
 static void create(char path[SANDBOX_PATH])
 {
 	http_call(fd, "POST", "/v1/sandboxes", "{}", &answer);
@@ -189,7 +184,7 @@ static void take_turn(struct layer *l, unsigned runs)
 		uint64_t began = bench_now_ns();
 		l->step(l->fd);
 		if (i >= WARM)
-			samples_add(&l->samples, ms_since(began));
+			samples_add(&l->samples, bench_ms_since(began));
 	}
 }
 
@@ -234,7 +229,7 @@ static void measure_spaces(unsigned runs)
 		snprintf(path, sizeof(path), "%s/freeze", sandbox);
 		uint64_t began = bench_now_ns();
 		http_call(fd, "POST", path, "", &answer);
-		samples_add(&freeze, ms_since(began));
+		samples_add(&freeze, bench_ms_since(began));
 		id = strstr(answer.body, "spc_");
 		if (!id) {
 			fprintf(stderr, "native-latency: no space in %s\n", answer.body);
@@ -244,10 +239,10 @@ static void measure_spaces(unsigned runs)
 		snprintf(path, sizeof(path), "%s/resume", space);
 		began = bench_now_ns();
 		http_call(fd, "POST", path, "{}", &answer);
-		samples_add(&resume, ms_since(began));
+		samples_add(&resume, bench_ms_since(began));
 		http_sandbox_path(&answer, 0, sandbox);
 		exec_in(sandbox);
-		samples_add(&usable, ms_since(began));
+		samples_add(&usable, bench_ms_since(began));
 		http_call(fd, "DELETE", sandbox, "", &answer);
 		http_ask(fd, "DELETE", space, "", &answer); /* it may be gone */
 	}
@@ -290,7 +285,7 @@ static void measure_forks(unsigned n, unsigned runs)
 	for (unsigned i = 0; i < runs; i++) {
 		uint64_t began = bench_now_ns();
 		fork_into(sandbox, n);
-		samples_add(&took, ms_since(began));
+		samples_add(&took, bench_ms_since(began));
 		delete_children(n);
 	}
 	http_call(fd, "DELETE", sandbox, "", &answer);
@@ -395,7 +390,7 @@ static void measure_rate(const struct op *op, unsigned clients, unsigned seconds
 
 		sleep(1);
 		unsigned n = __atomic_load_n(&shared->done, __ATOMIC_RELAXED) - done;
-		samples_add(&rate, n * 1e3 / ms_since(began));
+		samples_add(&rate, n * 1e3 / bench_ms_since(began));
 		if (n && cgroup)
 			samples_add(&cpu, (cpu_us() - used) / n);
 	}

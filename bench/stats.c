@@ -12,6 +12,11 @@ uint64_t bench_now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+double bench_ms_since(uint64_t start)
+{
+	return (double)(bench_now_ns() - start) / 1e6;
+}
+
 void samples_add(struct samples *s, double v)
 {
 	if (s->n == s->room) {

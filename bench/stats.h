@@ -14,6 +14,8 @@ struct samples {
 
 /* Returns the monotonic time in ns. */
 uint64_t bench_now_ns(void);
+/* Returns the ms since `start`, a time of bench_now_ns. */
+double bench_ms_since(uint64_t start);
 /* Adds a sample. Ends the program if memory runs out. */
 void samples_add(struct samples *s, double v);
 void samples_free(struct samples *s);
