@@ -369,19 +369,23 @@ group_system() {
 	pytest system-alone -m "($(tier)) and alone" "${folders[@]}"
 }
 
-# Hosts that join a fleet in a real etcd of three members: the oldest that is supported, and a current one.
-on_etcd() {
-	need_etcd && need_etcd_current && need_haproxy && build_rootfs &&
-		cmake_tree asan ramet-fleet rametctl ramet-init service_server fleet-swarm || return
-	local tests=$top/test/etcd with=python
+# need_fleet: what the tests need whose hosts have a real etcd, and HAProxy in front
+need_fleet() {
+	need_etcd && need_haproxy && cmake_tree asan ramet-fleet rametctl ramet-init service_server || return
 	export RAMET_HAPROXY RAMET_BUILD=$top/build/asan RAMET_INIT=$top/build/asan/guest/ramet-init
 	export SERVICE_SERVER=$top/build/asan/test/service/service_server
+	RAMET_HAPROXY=$(haproxy_dir)
+}
+
+# With three members of etcd: the oldest version that is supported, and a current one.
+on_etcd() {
+	need_fleet && need_etcd_current && build_rootfs && cmake_tree asan fleet-swarm || return
+	local tests=$top/test/etcd with=python
 	export GUEST_ROOTFS INTEGRATIONS_PYTHON
 	GUEST_ROOTFS=$(rootfs_dir)/rootfs.ext4 INTEGRATIONS_PYTHON=$(integrations_venv_dir)/bin/python
-	RAMET_HAPROXY=$(haproxy_dir)
-	RAMET_ETCD=$(etcd_dir)/etcd pytest integrations-etcd "$tests"
+	RAMET_ETCD=$(etcd_dir)/etcd pytest integrations-etcd -n 2 --dist loadfile "$tests"
 	RAMET_ETCD=$(etcd_current_dir)/etcd \
-		pytest integrations-etcd-current "$tests"/test_{fleet,keys,swarm,faults}.py
+		pytest integrations-etcd-current -n 2 --dist loadfile -k 'not ten_minutes' "$tests"/test_{fleet,keys,swarm,faults}.py
 }
 
 group_integrations() {
@@ -399,7 +403,14 @@ group_integrations() {
 	pytest integrations-ui-vms -m vm "$top/test/ui" # apart, since its conftest.py hides that of all
 }
 
+# Faults of a fleet, which need no guests; `all` runs them among integrations.
+fleet_faults() {
+	need_fleet || return
+	RAMET_ETCD=$(etcd_dir)/etcd pytest fault-fleet -m smoke "$top/test/etcd"
+}
+
 group_fault() {
+	[[ $all == yes ]] || fleet_faults || return
 	with_service fault || return
 	pytest fault -m "$(tier)" "$top/test/fault"
 }
@@ -465,7 +476,7 @@ group_of() {
 	test/h2o) echo h2o ;;
 	test/fuzz*) echo fuzz ;;
 	test/system | test/rootfs) echo system ;;
-	test/integrations* | test/ui) echo integrations ;;
+	test/integrations* | test/ui | test/etcd) echo integrations ;;
 	test/fault) echo fault ;;
 	test/hooks) echo style ;;
 	test/packages) echo packages ;;
