@@ -17,6 +17,7 @@
  * Prints JSON, with the figures of kvm-floor (same RAM, vCPUs and runs) if its path is given.
  */
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,8 @@ static int read_options(int argc, char **argv, struct vmm_options *o, unsigned *
 	int i = 1;
 
 	/* Scheduled with a short slice, as the service is. Its VMs must not inherit that. */
-	turn_soon_alone();
+	sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &(struct sched_param){0});
+	turn_soon();
 	for (; i + 1 < argc && argv[i][0] == '-'; i += 2) {
 		if (!strcmp(argv[i], "--ram-mib"))
 			o->ram_mib = number("--ram-mib", argv[i + 1], 65536);
