@@ -55,6 +55,12 @@ def pause() -> None:
     time.sleep(0.02)
 
 
+def until(holds: Callable[[], Any]) -> None:
+    """Waits until it holds; the test's timeout ends it."""
+    while not holds():
+        pause()
+
+
 class Service:
     """The service, and the agent that all its sandboxes share, if it is the real one.
 

@@ -7,14 +7,14 @@ import hashlib
 import json
 import stat
 import time
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
 import httpx
 import pytest
 
 from conftest import Service
 from fleet import Fleet
-from stand_in import pause
+from stand_in import until
 
 A, B = 17, 18
 Key = dict[str, Any]
@@ -37,12 +37,6 @@ def a(fleet: Fleet) -> Service:
 def b(fleet: Fleet) -> Service:
     """A host with the key of an admin."""
     return fleet.start(B, "key=admin", others=(A,))
-
-
-def until(condition: Callable[[], Any]) -> None:
-    """Waits until it holds; the test's timeout ends it."""
-    while not condition():
-        pause()
 
 
 def with_key(service: Service, key: str) -> httpx.Client:

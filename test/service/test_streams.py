@@ -21,7 +21,7 @@ import h2.events
 import httpx
 import pytest
 from conftest import Service
-from stand_in import pause
+from stand_in import until
 
 BIG = 200 << 20
 PART = bytes(range(256)) * 256
@@ -56,13 +56,6 @@ def expected(size: int) -> tuple[int, str]:
 
 def rss(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def wait(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < end
-        pause()
 
 
 def workers(service: Service) -> list[int]:
@@ -220,13 +213,13 @@ def old(folder: str) -> str:
 
 
 def untouched(service: Service, old: str) -> None:
-    wait(lambda: os.listdir(os.path.dirname(old)) == ["x"] and not workers(service))
+    until(lambda: os.listdir(os.path.dirname(old)) == ["x"] and not workers(service))
     assert Path(old).read_bytes() == OLD
 
 
 def staged(old: str) -> None:
     """Waits until the agent writes a new file beside the old one."""
-    wait(lambda: len(os.listdir(os.path.dirname(old))) == 2)
+    until(lambda: len(os.listdir(os.path.dirname(old))) == 2)
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "half-close"])
@@ -279,8 +272,8 @@ def test_archive_that_breaks_off_leaves_no_part_of_a_file(
             put.chunk(part)
         for part in list(tar_of("part", 1 << 20))[:9]:
             put.chunk(part)
-        wait(lambda: os.path.isdir(to) and len(os.listdir(to)) == 2)
-    wait(lambda: os.listdir(to) == ["whole"])
+        until(lambda: os.path.isdir(to) and len(os.listdir(to)) == 2)
+    until(lambda: os.listdir(to) == ["whole"])
     assert digest(f"{to}/whole") == expected(1 << 20)
 
 
@@ -288,8 +281,8 @@ def test_part_that_arrived_is_written_in_place(service: Service, sandbox: str, o
     field = "Content-Length: 1000"
     with Raw(service.base, target(sandbox, old, "&append=1"), field) as put:
         put.send(b"!")
-        wait(lambda: Path(old).read_bytes() == OLD + b"!")
-    wait(lambda: not workers(service))
+        until(lambda: Path(old).read_bytes() == OLD + b"!")
+    until(lambda: not workers(service))
     assert Path(old).read_bytes() == OLD + b"!"
 
 
@@ -404,7 +397,7 @@ def test_slow_guest_slows_the_client_down(service: Service, sandbox: str, folder
     path = f"{folder}/x"
     with Raw(service.base, target(sandbox, path), f"Content-Length: {BIG}") as put:
         put.send(PART)
-        wait(lambda: len(workers(service)) == 1)
+        until(lambda: len(workers(service)) == 1)
         (worker,) = workers(service)
         before = rss(service.server.pid)
         os.kill(worker, signal.SIGSTOP)
@@ -455,7 +448,7 @@ def test_streams_that_wait_hold_little_memory(service: Service, sandbox: str, fo
                 (":scheme", "http"), (":authority", service.base[7:]),
             ])  # fmt: skip
         s.sendall(conn.data_to_send())
-        wait(lambda: len(os.listdir(folder)) == len(streams))
+        until(lambda: len(os.listdir(folder)) == len(streams))
         stopped = workers(service)
         try:
             for worker in stopped:
@@ -465,7 +458,7 @@ def test_streams_that_wait_hold_little_memory(service: Service, sandbox: str, fo
         finally:
             for worker in stopped:
                 os.kill(worker, signal.SIGCONT)
-    wait(lambda: os.listdir(folder) == [] and not workers(service))
+    until(lambda: os.listdir(folder) == [] and not workers(service))
 
 
 def test_slow_client_gets_all_of_its_body_written(service: Service, sandbox: str, folder: str) -> None:
@@ -486,11 +479,11 @@ def test_waiting_bodies_count_as_operations(service: Service, http: httpx.Client
         Raw(service.base, target(sandbox, f"{folder}/{i}"), "Content-Length: 2") for i in range(32)
     ]
     try:
-        wait(lambda: len(os.listdir(folder)) == 32)
+        until(lambda: len(os.listdir(folder)) == 32)
         answer = http.put(target(sandbox, f"{folder}/x"), content=b"x")
         assert (answer.status_code, answer.json()["code"]) == (429, "too_many")
     finally:
         for one in waiting:
             one.socket.close()
-    wait(lambda: http.put(target(sandbox, f"{folder}/x"), content=b"x").status_code == 204)
-    wait(lambda: os.listdir(folder) == ["x"])
+    until(lambda: http.put(target(sandbox, f"{folder}/x"), content=b"x").status_code == 204)
+    until(lambda: os.listdir(folder) == ["x"])
