@@ -6,15 +6,15 @@
 # shellcheck disable=SC2154 # dev sets top, the root of the tree; native.sh sets native_root
 fleet_stand_ins=$top/build/fleet # the folder of a fleet without VMs
 fleet_in_rig=/root/fleet         # the program and etcd, in the rig
+fleet_files_in_rig=/var/lib/ramet/fleet
 
-fleet_usage='usage: ./dev fleet [N] [--stand-ins] [--port N] | kill NAME | start NAME | on NAME CMD…'
+fleet_usage='usage: ./dev fleet [N] [--stand-ins] [--port N] | stop | kill NAME | start NAME | on NAME CMD…'
 
 cmd_fleet() {
-	local n=3 port=7443 where=''
+	local n='' port=7443 where=''
 	case ${1:-} in
-	kill | start | on)
-		[[ $# -ge 2 && ($1 != on || $# -ge 3) ]] || die "$fleet_usage"
-		fleet_ask "$@"
+	stop | kill | start | on)
+		fleet_obey "$@"
 		return
 		;;
 	esac
@@ -22,12 +22,15 @@ cmd_fleet() {
 		case $1 in
 		--stand-ins) where=stand_ins ;;
 		--port)
-			[[ ${2:-} =~ ^[1-9][0-9]{0,4}$ ]] && ((${2} < 65535)) || die "$fleet_usage"
+			[[ ${2:-} =~ ^[1-9][0-9]{0,4}$ ]] && ((${2} < 65535)) ||
+				die "fleet: --port must be from 1 to 65534, not '${2:-}': a fleet also takes the port after it"
 			port=$2
 			shift
 			;;
+		-*) die "fleet: there is no option '$1'; $fleet_usage" ;;
 		*)
-			[[ $1 =~ ^[1-9][0-9]?$ ]] || die "$fleet_usage"
+			[[ -z $n && $1 =~ ^[1-9][0-9]?$ ]] ||
+				die "fleet: the number of hosts must be one from 1 to 99, not '${n:+$n }$1'; $fleet_usage"
 			n=$1
 			;;
 		esac
@@ -37,15 +40,42 @@ cmd_fleet() {
 	need_etcd
 	need_haproxy
 	where=${where:-$(where)}
-	"fleet_$where" "$n" "$port"
+	trap end_fleet EXIT
+	trap 'exit 130' INT TERM
+	"fleet_$where" "${n:-3}" "$port"
 }
 
-# fleet_here PYTHON RAMETCTL ARG…: runs the program on this machine
+# Every command WORD …, to the fleet that runs.
+fleet_obey() {
+	case $1:$# in
+	stop:1 | kill:2 | start:2 | on:[3-9] | on:??*) fleet_ask "$@" ;;
+	on:*) die "fleet: on needs the name of a host and a command; $fleet_usage" ;;
+	stop:*) die "fleet: stop takes no argument" ;;
+	*) die "fleet: $1 needs the name of one host or member of etcd; $fleet_usage" ;;
+	esac
+}
+
+# fleet_here PYTHON RAMETCTL ARG…: runs the program on this machine until it ends, what is forwarded
+# to it ends, or a signal comes. The program is in the background, since bash does not obey a signal
+# while it waits for a command.
 fleet_here() {
+	set -m
 	as_root env RAMET_ETCD="$(etcd_dir)/etcd" RAMET_HAPROXY="$(haproxy_dir)" RAMETCTL="$2" \
 		RAMET_BUILD="$top/build/release" PYTHONDONTWRITEBYTECODE=1 \
 		SERVICE_SERVER="$top/build/release/test/service/service_server" \
-		RAMET_INIT="$top/build/release/guest/ramet-init" "$1" "$top/rig/run_fleet.py" "${@:3}"
+		RAMET_INIT="$top/build/release/guest/ramet-init" "$1" "$top/rig/run_fleet.py" "${@:3}" </dev/null &
+	set +m
+	groups+=($!)
+	wait -n
+}
+
+fleet_boots_rig=no
+end_fleet() {
+	stop_groups
+	# shellcheck disable=SC2086 # either may not have been started
+	kill ${fleet_ssh:-} ${fleet_forward:-} 2>/dev/null || true
+	[[ $fleet_boots_rig == no ]] || rig_down
+	wait
 }
 
 # Every command N PORT: of the hosts, and of the first region's front.
@@ -70,15 +100,14 @@ fleet_native() {
 # HAProxy stays on this machine: it needs a CPU with cmpxchg16b, which the rig's has not (README.md).
 fleet_rig() {
 	local n=$1 port=$2 forwarded=$(($2 + 10)) forward=() i
-	local front=$top/build/fleet-front folder=/var/lib/ramet/fleet
+	local front=$top/build/fleet-front folder=$fleet_files_in_rig
 	build_parts rig build_product
 	stage_alone pack_product
-	trap 'stop_groups; stop_fleet_in_rig' EXIT
 	if rig_is_up; then
 		! rig_service status || die "the service runs: end it with ./dev down"
 		rig_host tar -x -C / <"$top/build/product.tar"
 	else
-		trap 'stop_groups; stop_fleet_in_rig; rig_down' EXIT
+		fleet_boots_rig=yes
 		rig_boot </dev/null
 	fi
 	tar -C "$(etcd_dir)" -c etcd -C "$top/rig" cell.py run_fleet.py |
@@ -103,19 +132,23 @@ fleet_rig() {
 	fleet_forward=$!
 	fleet_here python3 "" --folder "$front" --fronts "$forwarded"
 }
-stop_fleet_in_rig() {
-	# shellcheck disable=SC2086 # either may not have been started
-	kill ${fleet_ssh:-} ${fleet_forward:-} 2>/dev/null || true
+# fleet_place: prints where a fleet runs: stand_ins, native or rig; nothing if there is none
+fleet_place() {
+	if [[ -S $fleet_stand_ins/control ]]; then
+		echo stand_ins
+	elif [[ -S $native_root/fleet/control ]]; then
+		echo native
+	elif rig_is_up && rig_host test -S "$fleet_files_in_rig/control" </dev/null; then
+		echo rig
+	fi
 }
 
-# fleet_ask COMMAND NAME …: has the fleet that runs obey
+# fleet_ask COMMAND [NAME …]: has the fleet that runs obey
 fleet_ask() {
-	if [[ -S $fleet_stand_ins/control ]]; then
-		as_root python3 -B "$top/rig/run_fleet.py" --folder "$fleet_stand_ins" "$@"
-	elif as_root test -S "$native_root/fleet/control"; then
-		as_root python3 -B "$top/rig/run_fleet.py" --folder "$native_root/fleet" "$@"
-	else
-		rig_is_up || die "no fleet runs; start one with ./dev fleet"
-		rig_host python3 -B "$fleet_in_rig/run_fleet.py" --folder /var/lib/ramet/fleet "$@"
-	fi
+	case $(fleet_place) in
+	stand_ins) as_root python3 -B "$top/rig/run_fleet.py" --folder "$fleet_stand_ins" "$@" ;;
+	native) as_root python3 -B "$top/rig/run_fleet.py" --folder "$native_root/fleet" "$@" ;;
+	rig) rig_host python3 -B "$fleet_in_rig/run_fleet.py" --folder "$fleet_files_in_rig" "$@" ;;
+	*) die "no fleet runs; start one with ./dev fleet" ;;
+	esac
 }

@@ -65,7 +65,7 @@ mount --bind "$home/lib" /var/lib
 mount -t tmpfs -o size=4%,mode=0755,nosuid,nodev,noexec none /run
 mkdir /run/ramet
 key=/var/lib/ramet/key
-[ "${home##*/}" != h1 ] || [ -s $key ] || rametctl key create --tier enterprise --name first >$key
+[ "${home##*/}" != h1 ] || [ -s $key ] || (umask 077; rametctl key create --tier enterprise --name first >$key)
 ulimit -n "$(ulimit -Hn)"
 while :; do /usr/lib/ramet/ramet-fleet || sleep 1; done &
 until [ -e /var/lib/ramet-fleet/hosts.json ]; do sleep 0.1; done
@@ -79,6 +79,11 @@ WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"]
 
 def say(*lines: str) -> None:
     print(*lines, sep="\n", flush=True)
+
+
+def write_secret(path: Path, text: str) -> None:
+    path.touch(0o600)
+    path.write_text(text)
 
 
 def run(*command: object) -> None:
@@ -96,7 +101,10 @@ class Network:
         self.switch = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.switch.stdout
         if self.switch.stdout.readline() != "ready\n":
-            raise SystemExit(f"fleet: no network {self.prefix}0/24: does another fleet of this checkout run?")
+            raise SystemExit(
+                f"fleet: the network {self.prefix}0/24 is in use: if a fleet of this checkout runs, end it first"
+                " with ./dev fleet stop"
+            )
         run("ip", "addr", "add", f"{self.machine}/24", "dev", self.cable)
         run("ip", "link", "set", "dev", self.cable, "up")
 
@@ -145,7 +153,7 @@ class Host:
             (self.folder / part).mkdir(parents=True, exist_ok=True)
         place = f"{self.address}:{PEER_PORT}"
         token = rametctl("fleet", "ca", self.fleet.etcd.ca, "host", self.number, self.name, place, self.region)
-        (self.folder / "token").write_text(token)
+        write_secret(self.folder / "token", token)
         (self.folder / "address").write_text(self.address)
         rametctl("fleet", "join", self.folder / "token", self.folder / "etc/ramet/fleet")
         lines = [f"{name} = {value}\n" for name, value in self.settings().items()]
@@ -270,8 +278,8 @@ class Fleet:
 
     def __init__(self, folder: Path, n: int, ports: Iterable[int], usr: Path | None = None, stand_ins: bool = True) -> None:
         self.folder, self.n = folder, n
+        self.network = Network(folder)  # fails while another fleet uses the folder
         self.forget()
-        self.network = Network(folder)
         regions = REGIONS[: min(n, len(REGIONS))]
         self.endpoints = {region: f"https://127.0.0.1:{port}" for region, port in zip(regions, ports)}
         places = [(f"{self.network.prefix}{101 + i}", 2379, 2380) for i in range(3)]
@@ -317,8 +325,8 @@ class Fleet:
             host = next(host for host in self.hosts if host.region == region)
             until(f"{host.name} sees all", lambda: len(json.loads(self.table(host))["hosts"]) == self.n)
             (folder / f"{region}.cfg").write_text(host.run("rametctl", "fleet", "haproxy"))
-            (folder / f"{region}.pem").write_text(authority.certify(region))
-        (folder / "fronts.json").write_text(json.dumps({"key": self.key, "endpoints": self.endpoints}))
+            write_secret(folder / f"{region}.pem", authority.certify(region))
+        write_secret(folder / "fronts.json", json.dumps({"key": self.key, "endpoints": self.endpoints}))
 
     def start_fronts(self) -> None:
         self.fronts = start_fronts(self.folder / "front")
@@ -360,19 +368,36 @@ class Fleet:
         return f"{name} runs"
 
     def serve(self) -> None:
-        """Obeys the commands of other processes, one at a time, until SIGINT or SIGTERM."""
+        """Obeys the commands of other processes, one at a time, until one is to stop, SIGINT or SIGTERM."""
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(self.folder / "control"))
             listener.listen()
             while True:
-                with listener.accept()[0] as s:
-                    words = s.recv(256).decode().split()
-                    s.sendall(self.obey(*words).encode() if len(words) == 2 else b"?")
+                s = listener.accept()[0]
+                words = s.recv(256).decode().split()
+                if words == ["stop"]:
+                    self.stopper = s  # who asked waits until the end of this process closes it
+                    return
+                s.sendall(self.obey(*words).encode())
+                s.close()
 
     def show(self) -> None:
         hosts = [f"  {h.name}  {h.address}  {h.region}" for h in self.hosts]
         members = [f"  {m.name}  {m.address}  etcd" for m in self.etcd.members]
         say("", f"A fleet of {self.n} hosts runs:", *hosts, *members)
+
+
+def check_ports(ports: Iterable[int]) -> None:
+    """HAProxy would share a port with another HAProxy."""
+    for port in ports:
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the last fleet's connections may linger
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise SystemExit(
+                    f"fleet: port {port}: {error.strerror}; --port P has a fleet use P and P + 1 instead"
+                ) from None
 
 
 def start_fronts(folder: Path, forwarded: int = 0) -> list[Front]:
@@ -402,6 +427,8 @@ def show_fronts(folder: Path) -> None:
 
 def serve_fronts(folder: Path, forwarded: int) -> None:
     """Runs the fronts of a fleet on another machine, until a signal."""
+    urls = json.loads((folder / "fronts.json").read_text())["endpoints"].values()
+    check_ports(int(url.rsplit(":", 1)[1]) for url in urls)
     fronts = start_fronts(folder, forwarded)
     try:
         show_fronts(folder)
@@ -425,7 +452,7 @@ def ask(folder: Path, *words: str) -> str:
         except OSError:
             raise SystemExit("fleet: no fleet runs here; start one with ./dev fleet") from None
         s.sendall(" ".join(words).encode())
-        answer = s.recv(4096).decode()
+        answer = b"".join(iter(lambda: s.recv(4096), b"")).decode()
     if answer.startswith("there is no"):
         raise SystemExit(f"fleet: {answer}")
     return answer
@@ -446,7 +473,7 @@ def main() -> None:
     parser.add_argument("--bare", action="store_true", help="start no HAProxy")
     parser.add_argument("--fronts", type=int, metavar="PORT", help="start only HAProxy, with hosts forwarded from PORT")
     parser.add_argument("--service", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("words", nargs=argparse.REMAINDER, help="N | kill NAME | start NAME | on NAME CMD…")
+    parser.add_argument("words", nargs=argparse.REMAINDER, help="N | stop | kill NAME | start NAME | on NAME CMD…")
     args = parser.parse_args()
     if args.service:
         serve_stand_ins()
@@ -456,6 +483,9 @@ def main() -> None:
         os.execvp(command[0], command)
     elif args.words[:1] in (["kill"], ["start"]):
         say(ask(args.folder, *args.words))
+    elif args.words == ["stop"]:
+        ask(args.folder, "stop")
+        say("the fleet has ended")
     else:
         args.folder.mkdir(parents=True, exist_ok=True)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -464,6 +494,8 @@ def main() -> None:
             serve_fronts(args.folder, args.fronts)
             return
         ports = range(args.port, args.port + len(REGIONS))
+        if not args.bare:
+            check_ports(ports)
         fleet = Fleet(args.folder, int(args.words[0]), ports, args.usr, args.stand_ins)
         try:
             fleet.start()
