@@ -30,9 +30,9 @@ int haproxy_show(const struct config *config, const char *tables, struct err *e)
 /* Prints the table of hosts in the folder, with what they say to the service of this one. Returns
  * 0, or -errno with *e filled. */
 int hosts_show(const struct config *config, const char *tables, struct err *e);
-/* Returns what the service answers to a command without arguments, in rametctl.c. The caller frees
- * it. NULL: no service runs, or it refuses. */
-char *service_says(const struct config *config, const char *command);
+/* Returns the list with which the service answers a command without arguments, in rametctl.c. The
+ * caller frees it. NULL: no service runs, or it refuses; *e is filled. */
+char *service_says(const struct config *config, const char *command, struct err *e);
 /* Returns the exit status of a command that returned `ret`, after it has printed *e; without a
  * text there, the usage. */
 int fleet_ended(int ret, const struct err *e, const char *usage);

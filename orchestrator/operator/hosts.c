@@ -115,10 +115,11 @@ int hosts_read(struct fleet_table **out, const char *tables, struct err *e)
 int hosts_show(const struct config *config, const char *tables, struct err *e)
 {
 	struct fleet_table *t;
+	struct err ignored;
 
 	if (hosts_read(&t, tables, e) < 0)
 		return e->code;
-	scoped_free char *loads = service_says(config, "loads");
+	scoped_free char *loads = service_says(config, "loads", &ignored);
 	printf("fleet %s, cell %u\n  %-7s %-20s %-24s %-12s %-8s %-10s %9s %11s  %-20s %s\n",
 	       t->fleet, t->cell, "NUMBER", "NAME", "ADDRESS", "REGION", "ZONE", "VERSION",
 	       "SANDBOXES", "FREE MEMORY", "SEEN", "STATE");

@@ -108,28 +108,8 @@ static void explain_wait(int fd)
 }
 
 static const struct err broken = {
+	.code = -EPIPE,
 	.text = "the service closed the connection before its answer was complete; see its log"};
-
-/* Prints the text to standard output on success, else to standard error. */
-static int show_answer(int fd)
-{
-	char chunk[16384];
-	unsigned char status;
-
-	explain_wait(fd);
-	if (read(fd, &status, 1) != 1)
-		return command_failed(&broken);
-	FILE *out = status == COMMAND_DONE ? stdout : stderr;
-	for (;;) {
-		ssize_t n = read(fd, chunk, sizeof(chunk));
-
-		if (n < 0)
-			return command_failed(&broken);
-		if (n == 0)
-			return fflush(out) == 0 ? status : COMMAND_FAILED;
-		fwrite(chunk, 1, (size_t)n, out);
-	}
-}
 
 static char *read_all(int fd, struct err *e)
 {
@@ -140,12 +120,44 @@ static char *read_all(int fd, struct err *e)
 
 	while (out && (n = read(fd, chunk, sizeof(chunk))) > 0)
 		fwrite(chunk, 1, (size_t)n, out);
-	if (!out || fclose(out) != 0 || n < 0) {
-		free(text);
-		err_set(e, errno, "read the service's answer");
+	bool kept = out && fclose(out) == 0;
+	if (kept && n == 0)
+		return text;
+	free(text);
+	*e = broken;
+	if (!kept)
+		err_set(e, ENOMEM, "read the service's answer");
+	return NULL;
+}
+
+/* Sends a command; returns the service's text, owned by the caller, and its status. NULL: *e is
+ * filled. */
+static char *ask(const struct config *config, const struct words *words, unsigned char *status,
+		 struct err *e)
+{
+	scoped_fd int fd = reach(config, e);
+
+	if (fd < 0 || send_words(fd, words, e) < 0)
 		return NULL;
-	}
-	return text;
+	explain_wait(fd);
+	if (read(fd, status, 1) == 1)
+		return read_all(fd, e);
+	*e = broken;
+	return NULL;
+}
+
+char *service_says(const struct config *config, const char *command, struct err *e)
+{
+	unsigned char status = COMMAND_FAILED;
+	struct words words;
+
+	words.len = (size_t)snprintf(words.text, sizeof(words.text), "%s", command) + 1;
+	char *text = ask(config, &words, &status, e);
+	if (!text || status == COMMAND_DONE)
+		return text;
+	free(text);
+	err_say(e, EPROTO, "the service did not list its %s; see its log", command);
+	return NULL;
 }
 
 /* --- backup ---------------------------------------------------------------------------------- */
@@ -236,38 +248,6 @@ static int run_restore(const struct config *config, int argc, char *const argv[]
 	return restore_run(config, argv[1], skip);
 }
 
-/* --- top ------------------------------------------------------------------------------------ */
-
-/* Sends a command; returns the service's text, owned by the caller, and its status. NULL: *e is
- * filled. */
-static char *ask(const struct config *config, const struct words *words, unsigned char *status,
-		 struct err *e)
-{
-	scoped_fd int fd = reach(config, e);
-
-	if (fd < 0 || send_words(fd, words, e) < 0)
-		return NULL;
-	explain_wait(fd);
-	if (read(fd, status, 1) == 1)
-		return read_all(fd, e);
-	*e = broken;
-	return NULL;
-}
-
-char *service_says(const struct config *config, const char *command)
-{
-	unsigned char status = COMMAND_FAILED;
-	struct words words;
-	struct err e;
-
-	words.len = (size_t)snprintf(words.text, sizeof(words.text), "%s", command) + 1;
-	char *text = ask(config, &words, &status, &e);
-	if (text && status == COMMAND_DONE)
-		return text;
-	free(text);
-	return NULL;
-}
-
 /* --- audit ---------------------------------------------------------------------------------- */
 
 #define FOLLOW_MS 500
@@ -348,27 +328,13 @@ static int run_audit(const struct config *config, int argc, char *const argv[])
 	return gather(&words, n, argv, &e) < 0 ? command_failed(&e) : run_here(config, &words);
 }
 
-/* A top_ask_fn; `arg` is the struct config. */
-static char *ask_processes(void *arg, struct err *e)
-{
-	static const struct words words = {.text = "processes", .len = sizeof("processes")};
-	unsigned char status = COMMAND_FAILED;
-	char *text = ask(arg, &words, &status, e);
-
-	if (!text || status == COMMAND_DONE)
-		return text;
-	free(text);
-	err_say(e, EPROTO, "the service did not list its processes; see its log");
-	return NULL;
-}
-
-static int run_top(struct config *config, int argc, char *const argv[])
+static int run_top(const struct config *config, int argc, char *const argv[])
 {
 	bool once = argc == 2 && strcmp(argv[1], "--once") == 0;
 
 	if (argc > 1 && !once)
 		return usage("top [--once]");
-	return top_run(ask_processes, config, once);
+	return top_run(config, once);
 }
 
 /* --- doctor --------------------------------------------------------------------------------- */
@@ -565,6 +531,7 @@ int main(int argc, char *argv[])
 {
 	struct config config;
 	struct words words = {.len = 0};
+	unsigned char status = COMMAND_FAILED;
 	struct err e;
 	int settings = settings_count(argc, argv), n = argc - settings;
 	char **command = argv + settings;
@@ -597,12 +564,14 @@ int main(int argc, char *argv[])
 		return run_backup(&config, n, command);
 	if (strcmp(command[0], "restore") == 0)
 		return run_restore(&config, n, command);
-	scoped_fd int fd = reach(&config, &e);
-	if (fd >= 0 && send_words(fd, &words, &e) < 0)
-		return command_failed(&e);
-	if (fd >= 0)
-		return show_answer(fd);
-	if ((fd == -ENOENT || fd == -ECONNREFUSED) && strcmp(command[0], "key") == 0)
+	scoped_free char *text = ask(&config, &words, &status, &e);
+	if (text) {
+		FILE *out = status == COMMAND_DONE ? stdout : stderr;
+
+		fputs(text, out);
+		return fflush(out) == 0 ? status : COMMAND_FAILED;
+	}
+	if ((e.code == -ENOENT || e.code == -ECONNREFUSED) && strcmp(command[0], "key") == 0)
 		return run_here(&config, &words);
 	return command_failed(&e);
 }

@@ -20,6 +20,7 @@
 #include "base/proc.h"
 #include "base/text-file.h"
 #include "base/meminfo.h"
+#include "orchestrator/operator/fleet.h"
 #include "proto/net.h"
 
 #define SAMPLE_S 1
@@ -111,9 +112,9 @@ static bool read_row(char *line, struct row *row)
 	return true;
 }
 
-static int take_sample(struct sample *sample, top_ask_fn *ask, void *arg, struct err *e)
+static int take_sample(struct sample *sample, const struct config *config, struct err *e)
 {
-	scoped_free char *text = ask(arg, e);
+	scoped_free char *text = service_says(config, "processes", e);
 	char *at = text, *line;
 
 	*sample = (struct sample){.at_ns = now_ns()};
@@ -213,16 +214,16 @@ static void draw(struct sample *now, const struct sample *before, bool screen)
 	fflush(stdout);
 }
 
-int top_run(top_ask_fn *ask, void *arg, bool once)
+int top_run(const struct config *config, bool once)
 {
 	struct sample before, now;
 	bool screen = !once && isatty(STDOUT_FILENO);
 	struct err e;
 
-	int r = take_sample(&before, ask, arg, &e);
+	int r = take_sample(&before, config, &e);
 	while (r == 0) {
 		nanosleep(&(struct timespec){.tv_sec = SAMPLE_S}, NULL);
-		r = take_sample(&now, ask, arg, &e);
+		r = take_sample(&now, config, &e);
 		if (r < 0)
 			break;
 		draw(&now, &before, screen);

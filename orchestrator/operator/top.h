@@ -5,13 +5,10 @@
 
 #include <stdbool.h>
 
-#include "base/err.h"
-
-/* Returns the service's answer to `rametctl processes`, owned by the caller. NULL: *e is filled. */
-typedef char *top_ask_fn(void *arg, struct err *e);
+#include "orchestrator/config/config.h"
 
 /* Draws tables until it is interrupted, or one table with `once`. Each takes a second, over which
  * rates are measured. Returns the exit status. */
-int top_run(top_ask_fn *ask, void *arg, bool once);
+int top_run(const struct config *config, bool once);
 
 #endif

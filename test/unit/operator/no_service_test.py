@@ -65,6 +65,22 @@ class NoService(unittest.TestCase):
                     client.sendall(b"\0")
             self.assertEqual(done.returncode, 0)
 
+    def test_service_that_does_not_answer_is_an_error(self) -> None:
+        for command in ["ls"], ["audit"], ["top", "--once"]:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
+                service.bind(str(self.socket))
+                service.listen()
+                words = [RAMET, f"--run_dir={self.socket.parent}", *command]
+                with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as done:
+                    request = b""
+                    while not request:  # the first connection of `audit` only looks for a service
+                        with service.accept()[0] as client, client.makefile("rb") as sent:
+                            request = sent.read()
+                    out, errors = done.communicate()
+            self.assertEqual((done.returncode, out), (1, ""), command)
+            self.assertIn("closed the connection before its answer was complete", errors)
+            self.socket.unlink()
+
     def test_audit_asks_for_the_next_part_until_there_is_none(self) -> None:
         asked = []
 
