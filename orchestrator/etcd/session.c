@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -816,33 +817,50 @@ int session_check(const struct fleet_settings *settings, const char *certificate
 {
 	struct session *s;
 	struct err each;
-	int failed = 0;
+	size_t failed = 0, n = 0;
 	int ret = make(&s, settings, -1, certificates, NULL, e);
 
 	if (ret < 0)
 		return ret;
-	for (size_t i = 0; settings->etcd[i]; i++)
-		if (check_member(s, i, &each) < 0) {
+	for (; settings->etcd[n]; n++)
+		if (check_member(s, n, &each) < 0) {
 			printf("%s\n", each.text);
 			failed++;
 		}
 	ret = check_quorum(s, e);
 	session_free(s);
 	if (ret == 0 && failed)
-		ret = err_say(e, EIO, "%d of etcd's members do not answer", failed);
+		ret = err_say(e, EIO, "%zu of the %zu members of etcd: no answer", failed, n);
 	return ret;
 }
 
 /* --- an operator's order ---------------------------------------------------------------------- */
 
+static void print_ordered(const struct fleet_host *host, const struct order *order)
+{
+	static const char *const results[] = {
+		[ORDER_SERVE] = "gets new sandboxes",
+		[ORDER_DRAIN] = "gets no new sandboxes",
+		[ORDER_FORGET] = "is forgotten",
+	};
+	char until[64] = "";
+	struct tm tm;
+
+	if (order->deadline && gmtime_r(&(time_t){order->deadline}, &tm))
+		strftime(until, sizeof(until), "; what is left ends at %Y-%m-%dT%H:%M:%SZ", &tm);
+	printf("host %u (%s) %s%s\n", host->number, host->name, results[order->kind], until);
+}
+
 static int order(struct session *s, const char *name, const struct order *order, struct err *e)
 {
 	load_hosts(s);
 	if (list(s, e) < 0)
-		return e->code;
+		return err_context(e,
+				   "nothing is ordered; `rametctl fleet check` asks all members");
 	const struct fleet_host *host = view_find(s->view, name);
 	if (!host)
-		return err_say(e, ENOENT, "cell %u has no host \"%.60s\"", s->settings->cell, name);
+		return err_say(e, ENOENT, "cell %u has no host \"%.60s\": see `rametctl host list`",
+			       s->settings->cell, name);
 	if (order->kind == ORDER_FORGET && !host->gone)
 		return err_say(
 			e, EBUSY,
@@ -851,10 +869,7 @@ static int order(struct session *s, const char *name, const struct order *order,
 			host->number, host->name);
 	int ret = put_order(s, host->number, order, e);
 	if (ret == 0)
-		printf("host %u (%s) %s\n", host->number, host->name,
-		       order->kind == ORDER_DRAIN    ? "gets no new sandboxes"
-		       : order->kind == ORDER_FORGET ? "is forgotten"
-						     : "gets new sandboxes");
+		print_ordered(host, order);
 	return ret;
 }
 

@@ -524,8 +524,10 @@ static int run_join(const struct config *config, int argc, char *const argv[], s
 		return e->code;
 	int ret = json_read(text, strlen(text), token_fields, ARRAY_LEN(token_fields), &token, e);
 	if (ret < 0)
-		return err_context(e, "%s is not a token of `rametctl fleet ca DIR host`",
-				   piped ? "the standard input" : argv[2]);
+		return err_say(
+			e, EINVAL,
+			"%.150s is no whole token of `rametctl fleet ca DIR host`: copy it again",
+			piped ? "the standard input" : argv[2]);
 	ret = join(config, &token, argc > 3 ? argv[3] : SETTINGS_DIR, e);
 	json_free(token_fields, ARRAY_LEN(token_fields), &token);
 	return ret;
@@ -548,8 +550,11 @@ static int run_check(int argc, struct err *e)
 static int run(const struct config *config, int argc, char *const argv[], struct err *e)
 {
 	const char *command = argc > 1 ? argv[1] : "";
-	const char *tables = argc > 2 ? argv[2] : hosts_folder(config);
+	const char *tables = hosts_folder(config, argc > 2 ? argv[2] : NULL);
 
+	/* A single "-" is the standard input. */
+	if (argc > 2 && argv[2][0] == '-' && argv[2][1])
+		return err_say(e, EINVAL, "there is no option \"%.60s\"", argv[2]);
 	if (strcmp(command, "init") == 0)
 		return run_init(argc, argv, e);
 	if (strcmp(command, "ca") == 0)
@@ -572,5 +577,5 @@ int fleet_command(const struct config *config, int argc, char *const argv[])
 {
 	struct err e = {0};
 
-	return fleet_ended(run(config, argc, argv, &e), &e, usage);
+	return fleet_ended(run(config, argc, argv, &e), &e, argc, argv, usage);
 }

@@ -18,8 +18,9 @@ int host_command(const struct config *config, int argc, char *const argv[]);
 int fleet_help(void);
 int host_help(void);
 
-/* Returns the folder with the table of hosts that the settings name, or the one of the package. */
-const char *hosts_folder(const struct config *config);
+/* Returns `word`, if it is there; or else the folder with the table of hosts that the settings
+ * name, or the one of the package. */
+const char *hosts_folder(const struct config *config, const char *word);
 
 /* Reads the table of hosts in the folder; the caller frees it. Returns 0, or -errno with *e filled.
  */
@@ -33,8 +34,8 @@ int hosts_show(const struct config *config, const char *tables, struct err *e);
 /* Returns the list with which the service answers a command without arguments, in rametctl.c. The
  * caller frees it. NULL: no service runs, or it refuses; *e is filled. */
 char *service_says(const struct config *config, const char *command, struct err *e);
-/* Returns the exit status of a command that returned `ret`, after it has printed *e; without a
- * text there, the usage. */
-int fleet_ended(int ret, const struct err *e, const char *usage);
+/* Returns the exit status of the command in `argv`, which returned `ret`, after it has printed *e;
+ * without a text there, what is wrong with the words, and the usage. */
+int fleet_ended(int ret, const struct err *e, int argc, char *const argv[], const char *usage);
 
 #endif

@@ -29,11 +29,29 @@ static const char usage[] =
 	"HOST is the name or the number of a host. DIR is used instead of fleet_dir, or "
 	"of\n" FLEET_TABLES " without that setting.\n";
 
-int fleet_ended(int ret, const struct err *e, const char *text)
+/* Prints what is wrong with the words of a command: its usage begins with those of each. */
+static void print_wrong_words(int argc, char *const argv[], const char *text)
+{
+	char known[80];
+
+	if (argc < 2) {
+		fprintf(stderr, "rametctl: \"%s\" needs a subcommand\n", argv[0]);
+		return;
+	}
+	snprintf(known, sizeof(known), "rametctl %s %s ", argv[0], argv[1]);
+	if (strstr(text, known))
+		fprintf(stderr, "rametctl: %s %s has too few arguments, or too many\n", argv[0],
+			argv[1]);
+	else
+		fprintf(stderr, "rametctl: there is no command \"%s %.60s\"\n", argv[0], argv[1]);
+}
+
+int fleet_ended(int ret, const struct err *e, int argc, char *const argv[], const char *text)
 {
 	if (ret == 0)
 		return COMMAND_DONE;
 	if (!e->text[0]) {
+		print_wrong_words(argc, argv, text);
 		fputs(text, stderr);
 		return COMMAND_USAGE;
 	}
@@ -50,8 +68,9 @@ static void write_state(char out[static STATE_MAX], const struct fleet_host *h)
 
 	command_time(h->deadline * 1000, until);
 	if (h->gone)
-		snprintf(out, STATE_MAX, "gone for %lld s",
-			 (long long)(realtime_ms() / 1000 - h->gone));
+		snprintf(out, STATE_MAX, "gone for %lld s%s",
+			 (long long)(realtime_ms() / 1000 - h->gone),
+			 h->draining ? ", draining" : "");
 	else if (h->draining && h->deadline)
 		snprintf(out, STATE_MAX, "draining until %s", until);
 	else
@@ -94,8 +113,10 @@ static void show_host(const struct fleet_table *t, const struct fleet_host *h, c
 	       h->version, load.sandboxes, load.free, seen, state);
 }
 
-const char *hosts_folder(const struct config *config)
+const char *hosts_folder(const struct config *config, const char *word)
 {
+	if (word)
+		return word;
 	return config->fleet_dir[0] ? config->fleet_dir : FLEET_TABLES;
 }
 
@@ -115,16 +136,19 @@ int hosts_read(struct fleet_table **out, const char *tables, struct err *e)
 int hosts_show(const struct config *config, const char *tables, struct err *e)
 {
 	struct fleet_table *t;
-	struct err ignored;
+	struct err why;
 
 	if (hosts_read(&t, tables, e) < 0)
 		return e->code;
-	scoped_free char *loads = service_says(config, "loads", &ignored);
+	scoped_free char *loads = service_says(config, "loads", &why);
 	printf("fleet %s, cell %u\n  %-7s %-20s %-24s %-12s %-8s %-10s %9s %11s  %-20s %s\n",
 	       t->fleet, t->cell, "NUMBER", "NAME", "ADDRESS", "REGION", "ZONE", "VERSION",
 	       "SANDBOXES", "FREE MEMORY", "SEEN", "STATE");
 	for (size_t i = 0; i < t->n; i++)
 		show_host(t, &t->hosts[i], loads);
+	if (!loads)
+		fprintf(stderr, "rametctl: SANDBOXES and FREE MEMORY are not known: %s\n",
+			why.text);
 	free(t);
 	return fflush(stdout) == 0 ? 0 : err_set(e, errno, "print the hosts");
 }
@@ -184,7 +208,9 @@ int host_command(const struct config *config, int argc, char *const argv[])
 
 	if (argc > 1 && is_order(argv[1]))
 		return give_order(argc, (const char *const *)argv);
-	if (argc > 1 && argc < 4 && strcmp(argv[1], "list") == 0)
-		ret = hosts_show(config, argc > 2 ? argv[2] : hosts_folder(config), &e);
-	return fleet_ended(ret, &e, usage);
+	if (argc > 2 && argv[2][0] == '-')
+		ret = err_say(&e, EINVAL, "there is no option \"%.60s\"", argv[2]);
+	else if (argc > 1 && argc < 4 && strcmp(argv[1], "list") == 0)
+		ret = hosts_show(config, hosts_folder(config, argv[2]), &e);
+	return fleet_ended(ret, &e, argc, argv, usage);
 }

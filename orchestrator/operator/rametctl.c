@@ -155,8 +155,8 @@ char *service_says(const struct config *config, const char *command, struct err 
 	char *text = ask(config, &words, &status, e);
 	if (!text || status == COMMAND_DONE)
 		return text;
+	err_say(e, EPROTO, "%.*s", (int)strcspn(text, "\n"), text);
 	free(text);
-	err_say(e, EPROTO, "the service did not list its %s; see its log", command);
 	return NULL;
 }
 

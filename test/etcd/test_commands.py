@@ -54,12 +54,16 @@ def test_hosts_are_shown_with_their_loads(tmp_path: Path) -> None:
                 client.sendall(answer)
 
         hosts = settings(tmp_path / "tables", 17, 18)
-        for answer, shown in ((b"\0" + b"5 1 1\n17 12 6451\n", ["12", "6.3", "GiB"]), (b"\1in no fleet", ["-", "-"])):
+        refused = "rametctl: SANDBOXES and FREE MEMORY are not known: in no fleet\n"
+        for answer, shown, said in (
+            (b"\0" + b"5 1 1\n17 12 6451\n", ["12", "6.3", "GiB"], ""),
+            (b"\1in no fleet", ["-", "-"], refused),
+        ):
             thread = threading.Thread(target=serve, args=(answer,), daemon=True)
             thread.start()
             done = run(f"--run_dir={tmp_path}", *hosts, "host", "list")
             thread.join()
-            assert (done.returncode, done.stderr) == (0, "")
+            assert (done.returncode, done.stderr) == (0, said)
             first, second = (line.split() for line in done.stdout.splitlines()[2:])
             assert first[-len(shown) - 2 : -2] == shown and second[-4:-2] == ["-", "-"]
 
@@ -112,6 +116,31 @@ def test_settings_of_a_host_that_joins_again_are_comments(tmp_path: Path) -> Non
     again = run(*settings(tmp_path / "tables", 17), "fleet", "join", tmp_path / "token", tmp_path / "here")
     assert again.returncode == 0 and "\n# fleet_listen = 10.0.0.17:7443\n" in again.stdout
     assert all(line.startswith("# ") for line in again.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    "words, what",
+    [
+        ("host", '"host" needs a subcommand'),
+        ("host forgett h17", 'there is no command "host forgett"'),
+        ("host list --all", 'there is no option "--all"'),
+        ("host list a b", "host list has too few arguments, or too many"),
+        ("fleet chek", 'there is no command "fleet chek"'),
+        ("fleet ca", "fleet ca has too few arguments, or too many"),
+        ("fleet join --dir=/here", 'there is no option "--dir=/here"'),
+    ],
+)
+def test_wrong_words_are_named(words: str, what: str) -> None:
+    done = run(*words.split())
+    assert done.returncode and done.stdout == ""
+    assert done.stderr.splitlines()[0] == f"rametctl: {what}"
+
+
+def test_damaged_token_is_to_be_copied_again(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("{")
+    done = run("fleet", "join", tmp_path / "token", tmp_path / "here")
+    assert done.returncode == 1
+    assert done.stderr == f"rametctl: {tmp_path}/token is no whole token of `rametctl fleet ca DIR host`: copy it again\n"
 
 
 @pytest.mark.parametrize("time", ["soon", "", "1w", "2x", "2 h", "-1h"])
