@@ -492,22 +492,23 @@ def test_an_answer_of_something_else_is_no_missing_sandbox() -> None:
 
 
 @pytest.mark.parametrize(
-    "error, remedy",
+    "error, subject, remedy",
     [
-        ("[SSL: WRONG_VERSION_NUMBER] wrong version", "write http:// instead of https://"),
-        ("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed", "--ca-file"),
-        ("timed out", "RAMET_HOST"),
+        ("[SSL: WRONG_VERSION_NUMBER] wrong version", "tls", "write http:// instead of https://"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed", "tls", "--ca-file"),
+        ("timed out", "key", "RAMET_HOST"),
     ],
 )
 def test_the_report_never_recommends_itself(
-    error: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+    error: str, subject: str, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> str:
         raise ConnectionFailed(error)
 
-    monkeypatch.setattr(doctor, "_steps", lambda: iter([("versions", fail)]))
+    monkeypatch.setattr(doctor, "_steps", lambda: iter([("key", fail)]))
     (check,) = doctor.checks()
-    assert not check.ok and remedy in check.remedy and "doctor" not in check.remedy
+    assert (check.name, check.ok) == (subject, False)
+    assert remedy in check.remedy and "doctor" not in check.remedy
 
 
 @pytest.mark.parametrize(

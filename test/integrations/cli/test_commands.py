@@ -254,7 +254,7 @@ def test_ports(cli: Cli, shared: Sandbox) -> None:
 def test_doctor_of_a_whole_service(cli: Cli, client: Client) -> None:
     before = {one.id for one in client.list_sandboxes()}
     report = json.loads(cli.ok("doctor", "--json"))
-    names = ["settings", "host", "versions", "key", "templates", "service", "sandbox"]
+    names = ["settings", "host", "key", "versions", "templates", "service", "sandbox"]
     assert [(one["name"], one["ok"]) for one in report] == [(name, True) for name in names]
     assert {one.id for one in client.list_sandboxes()} == before
 
@@ -273,6 +273,12 @@ def test_doctor_stops_at_the_fault(cli: Cli, host: str, name: str, text: str) ->
     (failed,) = (line for line in done.stdout.splitlines() if line.startswith("FAILED"))
     assert failed.split()[1] == name and text in failed
     assert "RAMET_HOST" in done.stdout.splitlines()[-1]
+
+
+def test_doctor_finds_a_file_without_certificates(cli: Cli) -> None:
+    done = cli.run("doctor", env={"RAMET_CA_FILE": "/dev/null"})
+    assert done.returncode == 1
+    assert done.stdout.startswith("FAILED settings  the CA certificates in '/dev/null' cannot be used")
 
 
 def test_version(cli: Cli, client: Client) -> None:

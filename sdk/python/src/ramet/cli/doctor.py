@@ -11,6 +11,7 @@ from typing import Callable, Iterator
 from urllib.parse import urlsplit
 
 from ramet import Client, ConnectionFailed, RametError, Sandbox, __version__
+from ramet._wire import trusting
 from ramet.cli import settings
 from ramet.cli.failure import Failure, remedy_of
 from ramet.cli.output import plain, print_json
@@ -69,7 +70,8 @@ def checks() -> Iterator[Check]:
             yield Check(name, False, str(wrong), wrong.remedy)
             return
         except (RametError, Failure) as failed:
-            yield Check(name, False, str(failed), _remedy(failed))
+            subject = "tls" if "SSL: " in str(failed) else name
+            yield Check(subject, False, str(failed), _remedy(failed))
             return
 
 
@@ -88,10 +90,9 @@ def _steps() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "settings", _settings
     place = settings.load()
     yield "host", lambda: _reach(place.host)
-    client = connect(place)
-    with client:
-        yield "versions", lambda: _versions(client)
+    with connect(place) as client:
         yield "key", lambda: _key(client, place)
+        yield "versions", lambda: _versions(client)
         yield "templates", lambda: _templates(client)
         yield "service", lambda: _healthy(client)
         yield "sandbox", lambda: _first_call(client)
@@ -99,6 +100,8 @@ def _steps() -> Iterator[tuple[str, Callable[[], str]]]:
 
 def _settings() -> str:
     place = settings.load()
+    if place.ca_file:
+        trusting(place.ca_file)
     key = f"key from {place.key_from}" if place.api_key else "no key"
     return f"{place.host} from {place.host_from}, {key}"
 
