@@ -774,9 +774,6 @@ static void serve(struct conn *c, uint8_t type, struct reader *r)
 	case AGENT_CONTEXT_LIST:
 		put_done();
 		break;
-	case AGENT_SHUTDOWN:
-		out8(PLATFORM_POWER_PORT, PLATFORM_POWER_OFF);
-		break;
 	default:
 		put_error(NOT_KNOWN, "this guest is for benchmarks and does not know the request");
 	}

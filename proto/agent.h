@@ -122,8 +122,7 @@ enum agent_request {
 	 */
 	AGENT_TREE = 8,
 
-	/* Syncs disks and powers the guest off. Answer: AGENT_DONE, then the connection ends. */
-	AGENT_SHUTDOWN = 6,
+	/* Not 6: in older agents, this request powers the guest off. */
 
 	/*
 	 * Files. Paths are absolute and may contain any byte but zero. Symbolic links are followed

@@ -41,8 +41,6 @@ static struct {
 	struct watch listener;
 	const struct system_ops *sys;
 	bool announced;
-	struct conn *power_off_after;
-	bool power_off;
 } agent;
 
 static struct interpreter python; /* runs the calls of all AGENT_EXECs */
@@ -137,15 +135,6 @@ static int handle_files(struct conn *c, const struct frame *f, struct err *e)
 	return bad;
 }
 
-static int handle_shutdown(struct conn *c)
-{
-	agent.sys->sync();
-	agent.power_off_after = c;
-	conn_send(c, AGENT_DONE, NULL, 0);
-	conn_become(c, CONN_ENDING);
-	return 0;
-}
-
 /* Refuses a request that a newer service may send. */
 static void refuse_unknown(struct conn *c, uint8_t type)
 {
@@ -159,7 +148,7 @@ static void refuse_unknown(struct conn *c, uint8_t type)
 /* Handles a request. Returns 0, or -EPROTO when the connection has to be closed. */
 static int handle(struct conn *c, const struct frame *f, struct err *e)
 {
-	bool bare = f->type == AGENT_PING || f->type == AGENT_SHUTDOWN || f->type == AGENT_HELLO;
+	bool bare = f->type == AGENT_PING || f->type == AGENT_HELLO;
 
 	if (c->state == CONN_CODE)
 		return call_code(c->interpreter, c, f, e);
@@ -185,8 +174,6 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 		return ports_handle(c, f, e);
 	case AGENT_RESEED:
 		return handle_reseed(c, f, e);
-	case AGENT_SHUTDOWN:
-		return handle_shutdown(c);
 	case AGENT_HELLO:
 		pong(c);
 		return 0;
@@ -244,8 +231,6 @@ static bool ping_waits(void)
 
 static void on_conn_gone(struct conn *c, enum conn_state was)
 {
-	if (c == agent.power_off_after)
-		agent.power_off = true;
 	if (was == CONN_WORKER)
 		files_on_gone(c);
 	process_on_gone(c);
@@ -370,9 +355,6 @@ static void loop_for_ever(void)
 		process_on_time();
 		contexts_on_time();
 		conn_reap();
-		if (agent.power_off && agent.sys->power_off() < 0)
-			log_console("power off: %s", strerror(errno));
-		agent.power_off = false;
 	}
 }
 

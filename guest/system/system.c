@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/random.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -120,17 +119,6 @@ static int confirm_unique(void)
 	return pwrite(fd, "1", 1, 0) == 1 || errno == ENODEV ? 0 : -errno;
 }
 
-static int sync_disks(void)
-{
-	sync();
-	return 0;
-}
-
-static int power_off(void)
-{
-	return kill(1, SIGTERM) < 0 ? -errno : 0;
-}
-
 const struct system_ops system_real = {
 	.add_entropy = add_entropy,
 	.realtime_ns = realtime_ns,
@@ -141,8 +129,6 @@ const struct system_ops system_real = {
 	.reset_tcp = reset_tcp,
 	.confirm_unique = confirm_unique,
 	.grow_root = grow_root,
-	.sync = sync_disks,
-	.power_off = power_off,
 };
 
 /* Defines a function that only logs what it would do. */
@@ -161,17 +147,10 @@ DRY(reset_tcp, (void), "reset TCP connections to the outside")
 DRY(confirm_unique, (void), "confirm that the guest is unique")
 DRY(grow_root, (uint64_t bytes, struct err *e), "grow the root file system to %llu bytes",
     (unsigned long long)bytes)
-DRY(sync, (void), "sync")
 
 static int64_t dry_host_realtime_ns(void)
 {
 	return -ENOENT;
-}
-
-static int dry_power_off(void)
-{
-	log_console("dry: power off");
-	exit(0);
 }
 
 const struct system_ops system_dry = {
@@ -184,6 +163,4 @@ const struct system_ops system_dry = {
 	.reset_tcp = dry_reset_tcp,
 	.confirm_unique = dry_confirm_unique,
 	.grow_root = dry_grow_root,
-	.sync = dry_sync,
-	.power_off = dry_power_off,
 };

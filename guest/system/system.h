@@ -25,8 +25,6 @@ struct system_ops {
 	 * so. */
 	int (*confirm_unique)(void);
 	int (*grow_root)(uint64_t bytes, struct err *e);
-	int (*sync)(void);
-	int (*power_off)(void); /* asks init */
 };
 
 extern const struct system_ops system_real;

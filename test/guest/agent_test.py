@@ -16,7 +16,7 @@ import unittest
 
 import harness
 from harness import ATTACH, BASH, CODE, DONE, ERROR, EXEC, EXIT, INTERRUPT, PING, PONG, PYTHON, RESEED
-from harness import SHUTDOWN, STDERR, STDOUT, VERSION, Agent, AgentTest, exec_payload, frame, text
+from harness import STDERR, STDOUT, VERSION, Agent, AgentTest, exec_payload, frame, text
 
 BIG = 100_000_000
 
@@ -667,7 +667,6 @@ class Connections(AgentTest):
         ("third field not zero", struct.pack("<IBBH", 0, PING, 0, 1)),
         ("ping with a payload", frame(PING, b"x")),
         ("interrupt with a short payload", frame(INTERRUPT, b"x")),
-        ("shutdown with a payload", frame(SHUTDOWN, b"x")),
         ("code without exec", frame(CODE, b"x")),
         ("empty exec", frame(EXEC)),
         ("cut exec", frame(EXEC, good[:-1])),
@@ -1009,17 +1008,6 @@ class Lives(unittest.TestCase):
         agent = Agent(*options, **more)
         self.addCleanup(agent.stop)
         return agent
-
-    def test_shutdown_answers_and_then_powers_off(self):
-        agent = self.agent()
-        client = agent.client()
-        self.addCleanup(client.close)
-        self.assertEqual(client.ask(SHUTDOWN), (DONE, b""))
-        with self.assertRaises(EOFError):
-            client.recv()
-        self.assertEqual(agent.process.wait(harness.TIMEOUT), 0)
-        agent.wait_until_logged("dry: power off")
-        self.assertIn("ramet: dry: sync", agent.log)
 
     def test_driver_dies_with_the_agent(self):
         agent = self.agent()
