@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/elements.h"
 #include "base/wire.h"
 #include "guest/log-console.h"
 #include "guest/send.h"
@@ -63,8 +64,7 @@ int conn_detach(struct conn *c)
 
 void conn_reap(void)
 {
-	list_each_safe (pos, &conn_dead) {
-		struct conn *c = container_of(pos, struct conn, node);
+	list_drain_of (c, struct conn, node, &conn_dead) {
 		list_del(&c->node);
 		free(c);
 	}

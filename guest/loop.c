@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/fd.h"
 
 static int loop_fd = -1;
@@ -63,10 +64,8 @@ bool loop_once(int timeout_ms)
 {
 	struct epoll_event ev;
 
-	while (!list_empty(&changed)) {
-		struct watch *w = container_of(changed.next, struct watch, changed);
+	list_drain_of (w, struct watch, changed, &changed)
 		watch_again(w, w->events);
-	}
 	if (epoll_wait(loop_fd, &ev, 1, timeout_ms) != 1)
 		return false;
 	struct watch *w = ev.data.ptr;

@@ -18,6 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/wire.h"
 #include "guest/conn.h"
@@ -61,9 +62,7 @@ static void pong(struct conn *c)
  * success. */
 static void end_all(enum conn_state state, const struct err *e)
 {
-	list_each_safe (pos, &conn_all) {
-		struct conn *c = container_of(pos, struct conn, node);
-
+	list_each_of_safe (c, struct conn, node, &conn_all) {
 		if (c->state != state)
 			continue;
 		if (e)
@@ -202,8 +201,7 @@ static void retry_waiting(void)
 	struct list then = {&then, &then};
 
 	list_move_all(&then, &waiting);
-	while (!list_empty(&then)) {
-		struct conn *c = container_of(then.next, struct conn, turn);
+	list_drain_of (c, struct conn, turn, &then) {
 		struct frame f = frame_again(&c->in);
 
 		list_del(&c->turn);
@@ -223,8 +221,8 @@ static void on_sent(struct conn *c)
 
 static bool ping_waits(void)
 {
-	list_each (pos, &conn_all)
-		if (container_of(pos, struct conn, node)->state == CONN_PING)
+	list_each_of (c, const struct conn, node, &conn_all)
+		if (c->state == CONN_PING)
 			return true;
 	return false;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/elements.h"
 #include "base/wire.h"
 #include "guest/oom.h"
 #include "guest/session.h"
@@ -126,9 +127,10 @@ static void end_lost(struct interpreter *in, const struct attach_request *r)
 
 void call_next(struct interpreter *in)
 {
-	if (call_is_active(in) || list_empty(&in->queue))
+	struct conn *c = list_first_of(&in->queue, struct conn, turn);
+
+	if (call_is_active(in) || !c)
 		return;
-	struct conn *c = container_of(in->queue.next, struct conn, turn);
 	list_del(&c->turn);
 	memset(&in->call, 0, offsetof(struct call, output));
 	in->call.state = CALL_CODE;
@@ -533,8 +535,7 @@ void call_on_driver_gone(struct interpreter *in, int status, const struct err *h
 
 void call_refuse_all(struct interpreter *in, const struct err *e)
 {
-	while (!list_empty(&in->queue)) {
-		struct conn *c = container_of(in->queue.next, struct conn, turn);
+	list_drain_of (c, struct conn, turn, &in->queue) {
 		list_del(&c->turn);
 		conn_refuse_unread(c, e);
 	}

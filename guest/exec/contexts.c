@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "guest/exec/context-request.h"
 #include "guest/exec/interpreter.h"
@@ -92,9 +93,7 @@ static struct context *of(struct interpreter *in)
 /* Answers the connections that wait for the interpreter's start. */
 static void answer_waiting(const struct interpreter *in, const struct err *e)
 {
-	list_each_safe (pos, &conn_all) {
-		struct conn *c = container_of(pos, struct conn, node);
-
+	list_each_of_safe (c, struct conn, node, &conn_all) {
 		if (c->state != CONN_CONTEXT || c->interpreter != in)
 			continue;
 		if (e)
@@ -135,12 +134,9 @@ static const struct interpreter_ops ops = {
 
 static struct context *find(const char *id, struct err *e)
 {
-	list_each (pos, &contexts) {
-		struct context *x = container_of(pos, struct context, node);
-
+	list_each_of (x, struct context, node, &contexts)
 		if (!x->interpreter.ends && strcmp(x->id, id) == 0)
 			return x;
-	}
 	err_say(e, ENOENT, "there is no context %s", id);
 	return NULL;
 }
@@ -150,19 +146,16 @@ static unsigned count_living(void)
 {
 	unsigned n = 0;
 
-	list_each (pos, &contexts)
-		n += !container_of(pos, struct context, node)->interpreter.ends;
+	list_each_of (x, const struct context, node, &contexts)
+		n += !x->interpreter.ends;
 	return n;
 }
 
 static void context_free(struct context *x)
 {
-	list_each (pos, &conn_all) {
-		struct conn *c = container_of(pos, struct conn, node);
-
+	list_each_of (c, struct conn, node, &conn_all)
 		if (c->interpreter == &x->interpreter)
 			c->interpreter = NULL;
-	}
 	list_del(&x->node);
 	interpreter_fini(&x->interpreter);
 	free(x->env);
@@ -272,10 +265,10 @@ static void place(struct context *x)
 	struct list *before = &contexts;
 
 	list_del(&x->node);
-	list_each (pos, &contexts) {
-		if (container_of(pos, struct context, node)->started_ms <= x->started_ms)
+	list_each_of (each, struct context, node, &contexts) {
+		if (each->started_ms <= x->started_ms)
 			continue;
-		before = pos;
+		before = &each->node;
 		break;
 	}
 	list_add_tail(before, &x->node);
@@ -356,8 +349,7 @@ static void restart(struct conn *c, struct context *x)
 
 static void list_all(struct conn *c)
 {
-	list_each (pos, &contexts) {
-		const struct context *x = container_of(pos, struct context, node);
+	list_each_of (x, const struct context, node, &contexts) {
 		const struct interpreter *in = &x->interpreter;
 		uint8_t payload[AGENT_ID_LEN + AGENT_PATH_MAX + 32];
 		struct wire w = wire_on(payload, sizeof(payload));
@@ -423,11 +415,9 @@ int contexts_handle(struct conn *c, const struct frame *f, struct err *e)
 
 void contexts_reseed(bool user_generators)
 {
-	list_each_safe (pos, &contexts) {
-		struct interpreter *in = &container_of(pos, struct context, node)->interpreter;
-
-		interpreter_reseed(in, user_generators);
-		interpreter_serve(in);
+	list_each_of_safe (x, struct context, node, &contexts) {
+		interpreter_reseed(&x->interpreter, user_generators);
+		interpreter_serve(&x->interpreter);
 	}
 }
 
@@ -435,18 +425,14 @@ int contexts_timeout_ms(void)
 {
 	int timeout = -1;
 
-	list_each (pos, &contexts)
-		timeout = loop_sooner(
-			timeout,
-			call_timeout_ms(&container_of(pos, struct context, node)->interpreter));
+	list_each_of (x, const struct context, node, &contexts)
+		timeout = loop_sooner(timeout, call_timeout_ms(&x->interpreter));
 	return timeout;
 }
 
 void contexts_on_time(void)
 {
-	list_each_safe (pos, &contexts) {
-		struct context *x = container_of(pos, struct context, node);
-
+	list_each_of_safe (x, struct context, node, &contexts) {
 		if (interpreter_is_gone(&x->interpreter))
 			context_free(x);
 		else

@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/num.h"
 #include "base/wire.h"
@@ -115,8 +116,8 @@ void process_feed(struct process *p, struct conn *c)
 /* A connection that is closed meanwhile leaves the list. */
 void process_feed_all(struct process *p)
 {
-	list_each_safe (pos, &p->listeners)
-		process_feed(p, container_of(pos, struct conn, turn));
+	list_each_of_safe (c, struct conn, turn, &p->listeners)
+		process_feed(p, c);
 }
 
 /* --- output --------------------------------------------------------------------------------- */
@@ -125,12 +126,10 @@ void process_feed_all(struct process *p)
  * one stream, of which the log remembers a limited number. */
 static bool is_held(const struct process *p)
 {
-	list_each (pos, &p->listeners) {
-		const struct conn *c = container_of(pos, struct conn, turn);
+	list_each_of (c, const struct conn, turn, &p->listeners)
 		if (c->holds && (p->log.total - c->output_offset >= AGENT_AHEAD_MAX ||
 				 output_log_runs_after(&p->log, c->output_offset) >= LOG_RUNS / 2))
 			return true;
-	}
 	return false;
 }
 
@@ -308,8 +307,8 @@ void process_write_all(struct process *p)
 void process_end_input(struct process *p)
 {
 	watch_close(&p->input);
-	while (!list_empty(&p->writers))
-		refuse_input(p, container_of(p->writers.next, struct conn, turn));
+	list_drain_of (c, struct conn, turn, &p->writers)
+		refuse_input(p, c);
 }
 
 void process_on_input(struct watch *w, uint32_t events)

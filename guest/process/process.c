@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/num.h"
 #include "guest/process/process-internal.h"
@@ -40,11 +41,9 @@ void process_note_loss(const char *how)
 
 static struct process *find(const char *id)
 {
-	list_each (pos, &processes) {
-		struct process *p = container_of(pos, struct process, node);
+	list_each_of (p, struct process, node, &processes)
 		if (p->state != PROCESS_STARTS && strcmp(p->id, id) == 0)
 			return p;
-	}
 	return NULL;
 }
 
@@ -53,8 +52,8 @@ static struct process *find(const char *id)
 /* Returns whether a listener still has to receive all output. */
 static bool is_followed(const struct process *p)
 {
-	list_each (pos, &p->listeners)
-		if (container_of(pos, struct conn, turn)->holds)
+	list_each_of (c, const struct conn, turn, &p->listeners)
+		if (c->holds)
 			return true;
 	return false;
 }
@@ -62,8 +61,8 @@ static bool is_followed(const struct process *p)
 /* Ends the operations of listeners that are too slow to have received everything. */
 static void drop_listeners(struct process *p)
 {
-	while (!list_empty(&p->listeners))
-		process_send_exit(p, container_of(p->listeners.next, struct conn, turn));
+	list_drain_of (c, struct conn, turn, &p->listeners)
+		process_send_exit(p, c);
 }
 
 /* Drops the output of the oldest ended processes, if there is too much of it. */
@@ -211,8 +210,7 @@ static int make_room(struct err *e)
 {
 	if (process_count < AGENT_PROC_MAX)
 		return 0;
-	list_each (pos, &processes) {
-		struct process *p = container_of(pos, struct process, node);
+	list_each_of (p, struct process, node, &processes) {
 		if (p->state == PROCESS_ENDED) {
 			process_free(p);
 			return 0;
@@ -289,8 +287,8 @@ static int try_start(struct conn *c, const struct process_request *r, const stru
 {
 	struct process_started s;
 
-	list_each (pos, &processes)
-		if (strcmp(container_of(pos, struct process, node)->id, r->id) == 0)
+	list_each_of (each, const struct process, node, &processes)
+		if (strcmp(each->id, r->id) == 0)
 			return err_say(e, EEXIST, "a process with this id already exists");
 	int bad = make_room(e);
 	if (bad)
@@ -320,11 +318,9 @@ int process_timeout_ms(void)
 {
 	int64_t now = loop_now_ms(), first = INT64_MAX;
 
-	list_each (pos, &processes) {
-		const struct process *p = container_of(pos, struct process, node);
+	list_each_of (p, const struct process, node, &processes)
 		if (p->due_ms && p->due_ms < first)
 			first = p->due_ms;
-	}
 	if (first == INT64_MAX)
 		return -1;
 	return first <= now ? 0 : (int)min_u64((uint64_t)(first - now), INT32_MAX);
@@ -346,11 +342,9 @@ void process_on_time(void)
 {
 	int64_t now = loop_now_ms();
 
-	list_each (pos, &processes) {
-		struct process *p = container_of(pos, struct process, node);
+	list_each_of (p, struct process, node, &processes)
 		if (p->due_ms && p->due_ms <= now)
 			next_step(p, now);
-	}
 }
 
 /* --- lists ---------------------------------------------------------------------------------- */
@@ -358,11 +352,9 @@ void process_on_time(void)
 /* Returns the first process after those that the connection has received. */
 static struct process *next_listed(const struct conn *c)
 {
-	list_each (pos, &processes) {
-		struct process *p = container_of(pos, struct process, node);
+	list_each_of (p, struct process, node, &processes)
 		if (p->number > c->listed && p->state != PROCESS_STARTS)
 			return p;
-	}
 	return NULL;
 }
 

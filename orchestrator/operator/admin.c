@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/elements.h"
 #include "base/fd.h"
-#include "base/list.h"
 #include "base/log.h"
 #include "base/message-fds.h"
 #include "orchestrator/operator/canary.h"
@@ -377,9 +377,7 @@ void admin_free(struct admin *a)
 	a->n_clients++; /* so that the end of the last client does not free `a` in this loop */
 	if (a->poll)
 		loop_cancel(a->loop, a->poll);
-	list_each_safe (pos, &a->clients) {
-		struct client *c = container_of(pos, struct client, link);
-
+	list_each_of_safe (c, struct client, link, &a->clients) {
 		if (c->op)
 			loop_cancel(a->loop, c->op);
 		else

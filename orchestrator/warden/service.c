@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/num.h"
@@ -151,9 +152,9 @@ void service_signal(struct warden *w, int signal)
 
 static void drop_queue(struct service *s)
 {
-	list_each_safe (node, &s->queue) {
-		list_del(node);
-		free(container_of(node, struct packet, node));
+	list_drain_of (p, struct packet, node, &s->queue) {
+		list_del(&p->node);
+		free(p);
 	}
 }
 
@@ -212,12 +213,10 @@ static void flush_queue(struct warden *w)
 {
 	struct service *s = &w->service;
 
-	list_each_safe (node, &s->queue) {
-		struct packet *p = container_of(node, struct packet, node);
-
+	list_drain_of (p, struct packet, node, &s->queue) {
 		if (send_now(s, &p->msg) < 0)
 			return;
-		list_del(node);
+		list_del(&p->node);
 		free(p);
 	}
 	watch_socket(w);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/elements.h"
 #include "base/log.h"
 
 /* Delay before a submission is retried when the kernel was short of memory. */
@@ -21,9 +22,10 @@ bool blk_has_request(const struct blk *b)
 
 static struct blk_request *take_free(struct blk *b)
 {
-	if (list_empty(&b->free))
+	struct blk_request *r = list_first_of(&b->free, struct blk_request, node);
+
+	if (!r)
 		return &b->request[b->used++];
-	struct blk_request *r = container_of(b->free.next, struct blk_request, node);
 	list_del(&r->node);
 	return r;
 }
@@ -151,9 +153,7 @@ static void wait_for_space(struct blk *b, struct blk_request *r)
 static void each_held(struct blk *b, enum hold reason,
 		      void (*move)(struct blk *b, struct blk_request *r))
 {
-	list_each_safe (n, &b->running) {
-		struct blk_request *r = container_of(n, struct blk_request, node);
-
+	list_each_of_safe (r, struct blk_request, node, &b->running) {
 		if (r->hold != reason)
 			continue;
 		r->hold = HOLD_NONE;
@@ -177,13 +177,10 @@ static bool conflicts(const struct blk_request *x, const struct blk_request *y)
 /* True when no conflicting request runs, or waits and came before `r`. */
 static bool may_run(const struct blk *b, const struct blk_request *r)
 {
-	list_each (n, &b->running) {
-		if (conflicts(container_of(n, struct blk_request, node), r))
+	list_each_of (x, const struct blk_request, node, &b->running)
+		if (conflicts(x, r))
 			return false;
-	}
-	list_each (n, &b->waiting) {
-		const struct blk_request *w = container_of(n, struct blk_request, node);
-
+	list_each_of (w, const struct blk_request, node, &b->waiting) {
 		if (w == r)
 			return true;
 		if (conflicts(w, r))
@@ -201,12 +198,9 @@ static void run(struct blk *b, struct blk_request *r)
 
 static void run_waiting(struct blk *b)
 {
-	list_each_safe (n, &b->waiting) {
-		struct blk_request *r = container_of(n, struct blk_request, node);
-
+	list_each_of_safe (r, struct blk_request, node, &b->waiting)
 		if (may_run(b, r))
 			run(b, r);
-	}
 }
 
 void blk_retry_held(struct blk *b, enum hold reason)
@@ -286,19 +280,13 @@ void blk_forget_requests(struct blk *b)
 	 * The kernel may still write to the buffers of running requests. A driver that resets the
 	 * device in mid-flight and reuses them at once harms only itself.
 	 */
-	list_each (n, &b->running) {
-		struct blk_request *r = container_of(n, struct blk_request, node);
-
+	list_each_of (r, struct blk_request, node, &b->running)
 		r->orphan = r->kind != &blk_copy_up_kind;
-	}
 	each_held(b, HOLD_ENOSPC, give_up);
 	each_held(b, HOLD_RATE, give_up);
-	list_each_safe (n, &b->waiting) {
-		struct blk_request *r = container_of(n, struct blk_request, node);
-
+	list_each_of_safe (r, struct blk_request, node, &b->waiting)
 		if (r->kind != &blk_copy_up_kind)
 			release(b, r);
-	}
 	run_waiting(b);
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "base/elements.h"
 #include "base/fd.h"
 #include "vmm/virtio/device.h"
 #include "vmm/virtio/vsock-conn.h"
@@ -294,9 +295,8 @@ static void pump(struct vsock *v)
 {
 	if (may_send(v))
 		send_packets(v);
-	list_each (n, &v->ready) {
-		vsock_conn_update_watch(container_of(n, struct vsock_conn, node));
-	}
+	list_each_of (c, struct vsock_conn, node, &v->ready)
+		vsock_conn_update_watch(c);
 }
 
 /* --- packets from the guest --- */
@@ -588,9 +588,7 @@ static void vsock_after_turn(struct vio_dev *d)
 {
 	struct vsock *v = self(d);
 
-	while (!list_empty(&v->outcomes)) {
-		struct conn_ticket *t = container_of(v->outcomes.next, struct conn_ticket, node);
-
+	list_drain_of (t, struct conn_ticket, node, &v->outcomes) {
 		list_del(&t->node);
 		t->done(t->arg, t->result);
 		free(t);
