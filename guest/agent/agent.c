@@ -22,6 +22,7 @@
 #include "base/fd.h"
 #include "base/wire.h"
 #include "guest/conn.h"
+#include "guest/exec/context-request.h"
 #include "guest/exec/contexts.h"
 #include "guest/exec/interpreter.h"
 #include "guest/files/files.h"
@@ -157,7 +158,7 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 		return handle_files(c, f, e);
 	if (process_takes(f->type))
 		return process_handle(c, f, e);
-	if (contexts_takes(f->type))
+	if (context_request_is(f->type))
 		return contexts_handle(c, f, e);
 	switch (f->type) {
 	case AGENT_PING:

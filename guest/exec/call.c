@@ -76,7 +76,7 @@ static void start_running(struct interpreter *in)
 	in->call.began = loop_now_ms();
 	if (in->call.timeout_ms)
 		in->call.deadline = in->call.began + in->call.timeout_ms;
-	output_begin(&in->call.output);
+	output_begin(&in->call.output, 0);
 	if (!in->call.client) {
 		drop_backpressure_if_awaited(in);
 		return;
@@ -121,7 +121,7 @@ static void end_lost(struct interpreter *in, const struct attach_request *r)
 	in->call.attachable = true;
 	in->call.exit_code = 128 + SIGKILL;
 	note_loss(in);
-	output_begin_at(&in->call.output, r->have);
+	output_begin(&in->call.output, r->have);
 	output_mark_end(&in->call.output);
 }
 

@@ -39,11 +39,6 @@ void contexts_init(unsigned grace_ms, const char *run_dir)
 	parent_dir = run_dir;
 }
 
-bool contexts_takes(uint8_t type)
-{
-	return context_request_is(type);
-}
-
 /* --- records -------------------------------------------------------------------------------- */
 
 /* A file for each context, from which the next agent starts it again if this one is killed: u64

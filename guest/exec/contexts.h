@@ -12,9 +12,7 @@ void contexts_init(unsigned grace_ms, const char *run_dir);
 /* Starts the contexts of an agent before this one again, without their state. `how` says how that
  * agent ended, as the start of a sentence. */
 void contexts_restore(const char *how);
-/* Returns true for the types that contexts_handle accepts. */
-bool contexts_takes(uint8_t type);
-/* Handles a request. Returns 0 or -EPROTO. */
+/* Handles a request of a type for which context_request_is returns true. Returns 0 or -EPROTO. */
 int contexts_handle(struct conn *c, const struct frame *f, struct err *e);
 /* Makes every interpreter reseed before it gets more code. */
 void contexts_reseed(bool user_generators);

@@ -98,11 +98,6 @@ int driver_find(enum agent_language language, struct err *e)
 		       programs[language].name, file);
 }
 
-enum driver_state driver_state(const struct driver *d)
-{
-	return d->state;
-}
-
 pid_t driver_pid(const struct driver *d)
 {
 	return d->state == DRIVER_DOWN ? 0 : d->pid;

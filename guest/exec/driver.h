@@ -106,7 +106,6 @@ int driver_open(struct driver *d, enum agent_language language, const struct dri
 void driver_close(struct driver *d);
 /* Starts the process. Returns 0 or -errno; the ops report what happens later. */
 int driver_start(struct driver *d, struct err *e);
-enum driver_state driver_state(const struct driver *d);
 /* Returns the process id; 0 while there is no process. */
 pid_t driver_pid(const struct driver *d);
 

@@ -40,9 +40,9 @@ void interpreter_serve(struct interpreter *in)
 
 	if (in->ends || in->restarts)
 		return;
-	if (driver_state(&in->driver) == DRIVER_DOWN && start(in, &e) < 0)
+	if (in->driver.state == DRIVER_DOWN && start(in, &e) < 0)
 		refuse(in, &e);
-	if (driver_state(&in->driver) != DRIVER_IDLE || call_is_active(in))
+	if (in->driver.state != DRIVER_IDLE || call_is_active(in))
 		return;
 	if (in->reseed_due) {
 		in->reseed_due = false;
@@ -122,7 +122,7 @@ void interpreter_reseed(struct interpreter *in, bool user_generators)
 
 void interpreter_restart(struct interpreter *in)
 {
-	if (driver_state(&in->driver) == DRIVER_DOWN) {
+	if (in->driver.state == DRIVER_DOWN) {
 		interpreter_serve(in);
 		return;
 	}
@@ -153,7 +153,7 @@ void interpreter_end(struct interpreter *in)
 
 bool interpreter_is_gone(const struct interpreter *in)
 {
-	return in->ends && driver_state(&in->driver) == DRIVER_DOWN && !call_is_active(in);
+	return in->ends && in->driver.state == DRIVER_DOWN && !call_is_active(in);
 }
 
 /* --- events of the driver ------------------------------------------------------------------- */

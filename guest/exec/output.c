@@ -350,12 +350,7 @@ void output_last_dropped(const struct output *o, char *out, size_t size)
 	out[n] = '\0';
 }
 
-void output_begin(struct output *o)
-{
-	output_begin_at(o, 0);
-}
-
-void output_begin_at(struct output *o, uint64_t have)
+void output_begin(struct output *o, uint64_t have)
 {
 	output_ring_clear(&o->ring);
 	o->ring.total = have;

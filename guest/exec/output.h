@@ -79,10 +79,9 @@ void output_forget_dropped(struct output *o);
 /* Copies the last line that was dropped from stderr since output_forget_dropped, without control
  * characters; empty if there is none. */
 void output_last_dropped(const struct output *o, char *out, size_t size);
-/* Starts a call: what arrives from now on is its output, and the ring is cleared. */
-void output_begin(struct output *o);
-/* Does the same for a call of which the host has the first `have` bytes. */
-void output_begin_at(struct output *o, uint64_t have);
+/* Starts a call, of which the host has the first `have` bytes: what arrives from now on is its
+ * output, and the ring is cleared. */
+void output_begin(struct output *o, uint64_t have);
 /* Returns whether byte `from` of the output and all bytes after it are in the ring, or will be. */
 bool output_keeps(const struct output *o, uint64_t from);
 /* Sends the output to `c` from now on, starting at byte `from`. It waits while `c` is NULL. */
