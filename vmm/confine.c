@@ -49,7 +49,7 @@ struct rule {
 /* Allowed on both kinds of thread. */
 static const struct rule both_rules[] = {
 	RULE(futex),	       /* mutexes and condition variables */
-	RULE(write),	       /* the log; eventfds of interrupts and of the loop */
+	RULE(write),	       /* the log; eventfds of interrupts, doorbells and the end */
 	RULE(clock_gettime),   /* when the vDSO can't serve it */
 	RULE(tgkill),	       /* kicks for vCPU threads; abort() */
 	RULE(rt_sigreturn),    /* return from the handler of a kick */

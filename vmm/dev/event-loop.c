@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -25,7 +24,6 @@ struct event_watch {
 
 struct event_loop {
 	int epoll_fd;
-	int stop_fd; /* eventfd: wakes the loop to stop it */
 	bool stopped;
 	struct event_timer *timers; /* soonest first */
 	struct event_watch *dead;
@@ -34,17 +32,14 @@ struct event_loop {
 int event_loop_new(struct event_loop **out, struct err *e)
 {
 	scoped_fd int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	scoped_fd int stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	struct epoll_event ev = {.events = EPOLLIN};
 	struct event_loop *l;
 
-	if (epoll_fd < 0 || stop_fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, stop_fd, &ev) < 0)
+	if (epoll_fd < 0)
 		return err_set(e, errno, "make the event loop");
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		return err_set(e, ENOMEM, "make the event loop");
 	l->epoll_fd = take_fd(&epoll_fd);
-	l->stop_fd = take_fd(&stop_fd);
 	*out = l;
 	return 0;
 }
@@ -66,13 +61,12 @@ void event_loop_free(struct event_loop *l)
 		return;
 	bury_dead(l);
 	close_fd(&l->epoll_fd);
-	close_fd(&l->stop_fd);
 	free(l);
 }
 
 void event_loop_stop(struct event_loop *l)
 {
-	eventfd_write(l->stop_fd, 1);
+	l->stopped = true;
 }
 
 /*
@@ -119,14 +113,10 @@ int event_loop_turn(struct event_loop *l, int timeout_ms)
 	for (int i = 0; i < n; i++) {
 		struct event_watch *w = ev[i].data.ptr;
 
-		if (!w) {
-			eventfd_t count;
-
-			l->stopped = eventfd_read(l->stop_fd, &count) == 0;
-		} else if (!w->dead && !w->muted) {
-			w->fn(w->arg, ev[i].events);
-			ran++;
-		}
+		if (w->dead || w->muted)
+			continue;
+		w->fn(w->arg, ev[i].events);
+		ran++;
 	}
 	bury_dead(l);
 	return ran + run_due_timers(l);

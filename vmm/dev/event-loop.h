@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The VM process's event loop: epoll on one thread, which serves devices and the control socket.
- * Only event_loop_stop may be called from another thread.
+ * Only this thread may call these functions.
  */
 #ifndef RAMET_VMM_DEV_EVENT_LOOP_H
 #define RAMET_VMM_DEV_EVENT_LOOP_H
@@ -21,7 +21,7 @@ int event_loop_new(struct event_loop **out, struct err *e);
 void event_loop_free(struct event_loop *l);
 /* Runs until event_loop_stop, then returns. */
 void event_loop_run(struct event_loop *l);
-/* Safe from any thread. */
+/* Ends the event_loop_run that runs, after the present turn. */
 void event_loop_stop(struct event_loop *l);
 /*
  * Runs one turn: waits up to `timeout_ms` (-1: for ever) for events and timers and serves them.

@@ -4,7 +4,6 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -168,22 +167,6 @@ static void test_timers_run_once_in_order(void **state)
 	assert_int_equal(event_loop_turn(w->loop, 0), 0);
 }
 
-static void *stop_it(void *arg)
-{
-	event_loop_stop(arg);
-	return NULL;
-}
-
-static void test_another_thread_stops_the_loop(void **state)
-{
-	struct world *w = *state;
-	pthread_t t;
-
-	assert_int_equal(pthread_create(&t, NULL, stop_it, w->loop), 0);
-	event_loop_run(w->loop);
-	pthread_join(t, NULL);
-}
-
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -194,7 +177,6 @@ int main(void)
 		T(test_watch_deleted_in_a_callback_is_not_called_again),
 		T(test_watch_on_a_closed_descriptor_is_an_error),
 		T(test_timers_run_once_in_order),
-		T(test_another_thread_stops_the_loop),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

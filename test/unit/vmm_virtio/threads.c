@@ -6,13 +6,18 @@
 #include <cmocka.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "driver.h"
 
+static atomic_bool ended;
+
 static void *run_loop(void *arg)
 {
-	event_loop_run(arg);
+	while (!ended)
+		event_loop_turn(arg, 1);
 	return NULL;
 }
 
@@ -57,7 +62,7 @@ static void test_vcpu_thread_can_kick_and_reset_a_device_in_use(void **state)
 		drv_kick(&v, 0); /* the next start resets the device before or after the answer */
 	}
 	drv_write(&v, DRV_STATUS, 0);
-	event_loop_stop(v.loop);
+	ended = true;
 	pthread_join(t, NULL);
 	drv_fini(&v);
 }
