@@ -255,10 +255,9 @@ bool ram_flatten_step(struct ram *r)
 
 /* --- Merging during a freeze, when it can't wait --- */
 
-static int finish_now(struct ram *r, struct err *e)
+/* Ends the merge whose beginning had this result. */
+static int finish_now(struct ram *r, int result, struct err *e)
 {
-	int result = 0;
-
 	while (!result && !r->flat.done)
 		result = copy_slice(r, e);
 	if (!result)
@@ -278,22 +277,11 @@ int flatten_chain(struct ram *r, unsigned places, struct err *e)
 		return 0;
 	if (!r->flat.active)
 		result = begin(r, first_to_merge(r), IMAGE_MEMORY_EXTENTS_MAX / 2, e);
-	if (result) {
-		flatten_stop(r);
-		return result;
-	}
-	return finish_now(r, e);
+	return finish_now(r, result, e);
 }
 
 int flatten_extent_map(struct ram *r, struct err *e)
 {
-	int result;
-
 	flatten_stop(r);
-	result = begin(r, 0, IMAGE_MEMORY_EXTENTS_MAX / 2, e);
-	if (result) {
-		flatten_stop(r);
-		return result;
-	}
-	return finish_now(r, e);
+	return finish_now(r, begin(r, 0, IMAGE_MEMORY_EXTENTS_MAX / 2, e), e);
 }
