@@ -35,18 +35,13 @@ static uint16_t source_type(const struct range *r)
 	return r->family == AF_INET6 ? CTA_IP_V6_SRC : CTA_IP_V4_SRC;
 }
 
-static size_t source_len(const struct range *r)
-{
-	return r->family == AF_INET6 ? 16 : 4;
-}
-
 static bool is_from(const struct nlattr *tuple, const struct range *source)
 {
 	const struct nlattr *ip = netfilter_find(tuple, CTA_TUPLE_IP);
 	const struct nlattr *at = ip ? netfilter_find(ip, source_type(source)) : NULL;
 
-	return at && mnl_attr_get_payload_len(at) == source_len(source) &&
-	       memcmp(mnl_attr_get_payload(at), source->first, source_len(source)) == 0;
+	return at && mnl_attr_get_payload_len(at) == address_len(source) &&
+	       memcmp(mnl_attr_get_payload(at), source->first, address_len(source)) == 0;
 }
 
 static void delete_one(struct sweep *s, const struct nlattr *tuple)
@@ -84,7 +79,7 @@ static int ask_for_list(struct mnl_socket *nl, const struct range *source)
 
 	struct nlattr *tuple = mnl_attr_nest_start(head, CTA_TUPLE_ORIG);
 	struct nlattr *ip = mnl_attr_nest_start(head, CTA_TUPLE_IP);
-	mnl_attr_put(head, source_type(source), source_len(source), source->first);
+	mnl_attr_put(head, source_type(source), address_len(source), source->first);
 	mnl_attr_nest_end(head, ip);
 	mnl_attr_nest_end(head, tuple);
 	struct nlattr *filter = mnl_attr_nest_start(head, CTA_FILTER);

@@ -201,7 +201,7 @@ static int address_ends(struct mnl_socket *host, struct mnl_socket *own, const c
 static int bring_up(struct mnl_socket *host, struct mnl_socket *own, const char *name,
 		    const struct net_link *link, bool ipv6, struct err *e)
 {
-	if (link_up(host, name, e) < 0 || link_up(own, NET_UPLINK, e) < 0 ||
+	if (link_set(host, name, true, e) < 0 || link_set(own, NET_UPLINK, true, e) < 0 ||
 	    route_default(own, &link->host, e) < 0 ||
 	    (ipv6 && route_default(own, &link->host6, e) < 0))
 		return e->code;
@@ -214,7 +214,7 @@ static int bring_up_tap(struct mnl_socket *own, bool ipv6, struct err *e)
 {
 	int r = address_tap(own, ipv6, e);
 
-	return r < 0 ? r : link_up(own, NET_TAP, e);
+	return r < 0 ? r : link_set(own, NET_TAP, true, e);
 }
 
 static int make_links(const struct net *n, uint32_t slot, int proc, struct mnl_socket *host,
@@ -344,7 +344,7 @@ static int scrub(struct err *e)
 
 	if (!own)
 		return e->code;
-	int r = link_down(own, NET_TAP, e);
+	int r = link_set(own, NET_TAP, false, e);
 	if (r < 0)
 		return r;
 	int64_t fragments = net_fragments(e);

@@ -59,7 +59,7 @@ static struct ifinfomsg *begin_link(struct request *r, uint16_t type, uint16_t f
 	return link;
 }
 
-static size_t address_len(const struct range *range)
+size_t address_len(const struct range *range)
 {
 	return range->family == AF_INET6 ? 16 : 4;
 }
@@ -163,28 +163,16 @@ uint64_t link_received(struct mnl_socket *nl, const char *name)
 										     : packets;
 }
 
-static int set_up(struct mnl_socket *nl, const char *name, bool up)
+int link_set(struct mnl_socket *nl, const char *name, bool up, struct err *e)
 {
 	struct request r;
 	struct ifinfomsg *link = begin_link(&r, RTM_NEWLINK, 0, name);
 
 	link->ifi_flags = up ? IFF_UP : 0;
 	link->ifi_change = IFF_UP;
-	return notify(nl, &r);
-}
-
-int link_up(struct mnl_socket *nl, const char *name, struct err *e)
-{
-	int ret = set_up(nl, name, true);
-
-	return ret < 0 ? err_set(e, -ret, "bring up the link %s", name) : 0;
-}
-
-int link_down(struct mnl_socket *nl, const char *name, struct err *e)
-{
-	int ret = set_up(nl, name, false);
-
-	return ret < 0 ? err_set(e, -ret, "take down the link %s", name) : 0;
+	int ret = notify(nl, &r);
+	return ret < 0 ? err_set(e, -ret, "%s the link %s", up ? "bring up" : "take down", name)
+		       : 0;
 }
 
 int link_forwarding(struct mnl_socket *nl, const char *name, bool on, struct err *e)

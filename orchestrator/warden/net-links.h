@@ -39,11 +39,13 @@ int link_delete(struct mnl_socket *nl, const char *name, struct err *e);
 int link_index(struct mnl_socket *nl, const char *name, struct err *e);
 /* Returns the number of packets received on a link; UINT64_MAX: unknown. */
 uint64_t link_received(struct mnl_socket *nl, const char *name);
-int link_up(struct mnl_socket *nl, const char *name, struct err *e);
-int link_down(struct mnl_socket *nl, const char *name, struct err *e);
+/* Brings a link up, or takes it down. */
+int link_set(struct mnl_socket *nl, const char *name, bool up, struct err *e);
 /* Enables or disables forwarding of IPv4 packets received on a link. */
 int link_forwarding(struct mnl_socket *nl, const char *name, bool on, struct err *e);
 
+/* Returns the number of bytes of an address in the range. */
+size_t address_len(const struct range *range);
 /* Gives `name` the address `range->first` with a prefix of `range->prefix` bits. */
 int link_address(struct mnl_socket *nl, const char *name, const struct range *range, struct err *e);
 /* Adds a default route through `gateway`, whose prefix is ignored. */
