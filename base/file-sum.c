@@ -73,27 +73,6 @@ static int serve(struct file_walk *w, size_t len, struct err *e)
 	return ret;
 }
 
-/* Moves w->at past a hole, to the start of the page in which the next data begins. Returns false
- * when no data follows. */
-static bool find_data(struct file_walk *w)
-{
-	off_t found = lseek(w->in, (off_t)w->at, SEEK_DATA);
-
-	if (found < 0 && errno == ENXIO)
-		w->at = w->bytes;
-	else if (found > (off_t)w->at)
-		w->at = (uint64_t)found / PAGE * PAGE;
-	return w->at < w->bytes;
-}
-
-static uint64_t data_end(const struct file_walk *w)
-{
-	off_t hole = lseek(w->in, (off_t)w->at, SEEK_HOLE);
-	uint64_t end = hole > (off_t)w->at ? ((uint64_t)hole + PAGE - 1) / PAGE * PAGE : w->bytes;
-
-	return min_u64(end, w->bytes);
-}
-
 static int step(struct file_walk *w, uint64_t end, uint64_t *done, struct err *e)
 {
 	size_t len = min_u64(BUFFER_BYTES, end - w->at);
@@ -108,13 +87,13 @@ static int step(struct file_walk *w, uint64_t end, uint64_t *done, struct err *e
 
 int file_walk_step(struct file_walk *w, uint64_t budget, uint64_t *done, struct err *e)
 {
-	uint64_t before = *done;
+	uint64_t before = *done, end;
 	int ret = 0;
 
 	while (ret == 0 && *done - before < budget) {
-		if (!find_data(w))
+		file_next_data(w->in, w->at, w->bytes, &w->at, &end);
+		if (w->at == w->bytes)
 			return 1;
-		uint64_t end = data_end(w);
 		while (ret == 0 && w->at < end && *done - before < budget)
 			ret = step(w, end, done, e);
 	}

@@ -10,6 +10,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/num.h"
+
+#define PAGE 4096u
 
 int file_size(int fd, uint64_t *bytes, struct err *e)
 {
@@ -62,6 +65,20 @@ int file_write(int fd, uint64_t offset, const void *data, uint64_t len, struct e
 		len -= (uint64_t)n;
 	}
 	return 0;
+}
+
+void file_next_data(int fd, uint64_t at, uint64_t end, uint64_t *data, uint64_t *hole)
+{
+	off_t found = lseek(fd, (off_t)at, SEEK_DATA);
+
+	if (found < 0)
+		*data = errno == ENXIO ? end : at;
+	else
+		*data = min_u64(max_u64((uint64_t)found / PAGE * PAGE, at), end);
+	found = *data < end ? lseek(fd, (off_t)*data, SEEK_HOLE) : -1;
+	/* *hole must be after *data, even if the file has changed meanwhile. */
+	*hole = found <= (off_t)*data ? end
+				      : min_u64(((uint64_t)found + PAGE - 1) / PAGE * PAGE, end);
 }
 
 char *file_text(int fd, size_t most, size_t *len, struct err *e)

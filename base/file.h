@@ -17,6 +17,11 @@ int file_read(int fd, uint64_t offset, void *out, uint64_t len, struct err *e);
 /* Writes exactly `len` bytes at `offset`. */
 int file_write(int fd, uint64_t offset, const void *data, uint64_t len, struct err *e);
 
+/* Finds the next data [*data, *hole) of the file between `at` and `end`, in whole pages unless
+ * `end` cuts the last one: all of the range when the file system can't tell, empty when no data
+ * follows. */
+void file_next_data(int fd, uint64_t at, uint64_t end, uint64_t *data, uint64_t *hole);
+
 /* Reads from the descriptor up to the end of the file, at most `most` bytes. Returns them with a
  * NUL after them, which the caller frees; NULL with *e filled, also when there are more. `fd` may
  * be the result of an open(2) that has just failed. */

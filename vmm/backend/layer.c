@@ -142,24 +142,6 @@ static int check_size(int fd, uint64_t expected, struct err *e)
 }
 
 /*
- * Finds the next data [*data, *hole) of the file from `at` on. They are the whole range when the
- * file system can't tell.
- */
-static void next_data(int fd, uint64_t at, uint64_t end, uint64_t *data, uint64_t *hole)
-{
-	off_t found = lseek(fd, (off_t)at, SEEK_DATA);
-
-	*data = found < 0 ? (errno == ENXIO ? end : at) : (uint64_t)found / PAGE * PAGE;
-	found = *data < end ? lseek(fd, (off_t)*data, SEEK_HOLE) : -1;
-	/*
-	 * *hole must be after *data. If the file has changed meanwhile, the checksum will be wrong.
-	 */
-	*hole = found <= (off_t)*data ? end : ((uint64_t)found + PAGE - 1) / PAGE * PAGE;
-	*data = min_u64(*data, end);
-	*hole = min_u64(*hole, end);
-}
-
-/*
  * Computes the checksum of a mapped bitmap. Skips holes, which make up most of it: reading them
  * would put pages of zeros into memory.
  */
@@ -168,7 +150,7 @@ static uint32_t crc_of_mapped(const struct layer *l, int fd, uint32_t crc)
 	uint64_t at = HEADER_BYTES, data, hole;
 
 	for (; at < l->data_offset; at = hole) {
-		next_data(fd, at, l->data_offset, &data, &hole);
+		file_next_data(fd, at, l->data_offset, &data, &hole);
 		for (; at < data; at += PAGE)
 			crc = crc32c_zero_page(crc);
 		crc = crc32c(crc, l->bits + data - HEADER_BYTES, hole - data);
