@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/text-file.h"
 #include "orchestrator/warden/account.h"
+#include "orchestrator/warden/jail.h"
 #include "orchestrator/warden/net.h"
 
 #ifndef PR_SCHED_CORE
@@ -99,8 +100,8 @@ static int make_proc(struct err *e)
  * number of the descriptor that reports errors to the warden. */
 static int place_fds(const struct jail_child *c, int proc, int *status, struct err *e)
 {
-	const int from[] = {c->log, c->log, c->log,	c->kvm,	  c->ctl,
-			    proc,   c->tap, c->program, c->status};
+	const int from[] = {
+		c->log, c->log, c->log, c->kvm, c->ctl, proc, c->tap, c->jails->program, c->status};
 	int high[ARRAY_LEN(from)];
 
 	for (size_t i = 0; i < ARRAY_LEN(from); i++) {
@@ -164,17 +165,17 @@ static int start_program(const struct jail_child *c, struct err *e)
 	struct arguments a = {.all = {"ramet-vmm"}, .n = 1};
 	const char *const env[] = {NULL};
 
-	add_number(&a, "--vcpus", c->vcpus);
-	add_number(&a, "--ram-mib", c->ram_mib);
+	add_number(&a, "--vcpus", c->request->spawn.vcpus);
+	add_number(&a, "--ram-mib", c->request->spawn.ram_mib);
 	add_number(&a, "--kvm-fd", JAIL_KVM);
 	add_number(&a, "--ctl-fd", JAIL_CTL);
 	add_number(&a, "--proc-fd", JAIL_PROC);
-	add_number(&a, "--slot", c->slot);
-	add_number(&a, "--disk-bytes-s", c->disk_bytes_s);
-	add_number(&a, "--disk-ops-s", c->disk_ops_s);
-	if (c->net->on)
+	add_number(&a, "--slot", c->request->slot);
+	add_number(&a, "--disk-bytes-s", c->jails->config->disk_bytes_s);
+	add_number(&a, "--disk-ops-s", c->jails->config->disk_ops_s);
+	if (c->jails->net->on)
 		add_number(&a, "--tap-fd", JAIL_TAP);
-	if (c->net->ipv6)
+	if (c->jails->net->ipv6)
 		a.all[a.n++] = "--ipv6";
 	syscall(SYS_execveat, PROGRAM_FD, "", a.all, env, AT_EMPTY_PATH);
 	if (errno == ENOENT) /* its loader is not in the empty root */
@@ -205,7 +206,7 @@ static int become_vm(const struct jail_child *c, int *status, struct err *e)
 	/* Keep threads with another core-scheduling cookie off a core while this process runs on
 	 * it. A kernel without core scheduling is reported by orchestrator/operator/posture.c;
 	 * without SMT there is nothing to do. */
-	if (c->alone_on_core)
+	if (c->jails->config->core_scheduling[0] == 'y')
 		prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0, PR_SCHED_CORE_SCOPE_THREAD_GROUP, 0);
 	if (set_root(c->root, e) < 0 || account_become(c->uid, c->uid, e) < 0)
 		return e->code;

@@ -4,11 +4,10 @@
 #ifndef RAMET_ORCHESTRATOR_WARDEN_JAIL_INTERNAL_H
 #define RAMET_ORCHESTRATOR_WARDEN_JAIL_INTERNAL_H
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <sys/types.h>
 
-struct net;
+struct jails;
+struct warden_msg;
 
 /*
  * When memory runs out the kernel kills the process with the highest memory use plus this many
@@ -25,15 +24,12 @@ enum jail_fd { JAIL_KVM = 3, JAIL_CTL = 4, JAIL_PROC = 5, JAIL_TAP = 6, JAIL_FDS
 struct jail_child {
 	const char *root; /* directory over which the empty root is mounted */
 	int log, kvm, ctl;
-	int program; /* the VM program */
-	int status;  /* write end: receives a struct err; closed by the exec */
-	int net_ns;  /* the jail's network namespace; -1: the process was cloned into its own */
-	int tap;     /* -1: none */
-	const struct net *net;
-	uint32_t slot, vcpus, ram_mib;
+	int status; /* write end: receives a struct err; closed by the exec */
+	int net_ns; /* the jail's network namespace; -1: the process was cloned into its own */
+	int tap;    /* -1: none */
+	const struct jails *jails;
+	const struct warden_msg *request;
 	uid_t uid; /* also the gid */
-	uint32_t disk_bytes_s, disk_ops_s;
-	bool alone_on_core;
 };
 
 /* Runs in the cloned process. Ends by executing the VM program, or by reporting an error to

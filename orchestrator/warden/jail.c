@@ -233,17 +233,6 @@ static uid_t uid_of(const struct jails *j, uint32_t slot)
 	return j->config->vm_uid_base + slot;
 }
 
-static void fill_numbers(struct jail_child *c, const struct jails *j, const struct warden_msg *m)
-{
-	c->slot = m->slot;
-	c->uid = uid_of(j, m->slot);
-	c->vcpus = m->spawn.vcpus;
-	c->ram_mib = m->spawn.ram_mib;
-	c->disk_bytes_s = j->config->disk_bytes_s;
-	c->disk_ops_s = j->config->disk_ops_s;
-	c->alone_on_core = j->config->core_scheduling[0] == 'y';
-}
-
 static int start_process(const struct jails *j, const struct warden_msg *m, struct net_jail *net,
 			 int dir, int cgroup, struct jailed *out, struct err *e)
 {
@@ -269,13 +258,16 @@ static int start_process(const struct jails *j, const struct warden_msg *m, stru
 	scoped_fd int to_warden = ends[1];
 
 	slot_path(root, j, m->slot, "");
-	struct jail_child c = {.root = root, .log = log, .kvm = kvm, .ctl = ctl};
-	c.program = j->program;
-	c.status = to_warden;
-	c.net_ns = net->ns;
-	c.tap = tap;
-	c.net = j->net;
-	fill_numbers(&c, j, m);
+	const struct jail_child c = {.root = root,
+				     .log = log,
+				     .kvm = kvm,
+				     .ctl = ctl,
+				     .status = to_warden,
+				     .net_ns = net->ns,
+				     .tap = tap,
+				     .jails = j,
+				     .request = m,
+				     .uid = uid_of(j, m->slot)};
 	int r = clone_into(&c, cgroup, out, e);
 	if (r == 0)
 		out->status = take_fd(&from_child);
