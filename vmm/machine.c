@@ -80,9 +80,15 @@ static int add_device(struct machine *m, unsigned i, const struct machine_config
 
 	if (!r)
 		r = new_device(&dev, (enum machine_device)i, cfg, e);
-	return r ? r
-		 : vio_mmio_new(&m->devices[i], dev, device_addr(i), &m->lines[i], &m->bus,
-				cfg->loop, e);
+	if (!r)
+		r = vio_mmio_new(&m->devices[i], dev, device_addr(i), &m->lines[i], &m->bus,
+				 cfg->loop, e);
+	if (!r)
+		r = irq_line_attach(cfg->kvm, &m->lines[i], e);
+	for (unsigned q = 0; !r && q < dev->ops->queues; q++)
+		r = doorbell_attach(cfg->kvm, device_addr(i) + VIRTIO_MMIO_QUEUE_NOTIFY, q,
+				    vio_mmio_doorbell(m->devices[i], q), e);
+	return r;
 }
 
 int machine_init(struct machine *m, const struct machine_config *cfg, struct err *e)
@@ -99,25 +105,5 @@ int machine_init(struct machine *m, const struct machine_config *cfg, struct err
 		r = serial_add(&m->serial, &m->bus, e);
 	for (unsigned i = 0; !r && i < MACHINE_DEVICES; i++)
 		r = add_device(m, i, cfg, e);
-	return r;
-}
-
-static int attach_device(const struct machine *m, unsigned i, struct kvm_vm *kvm, struct err *e)
-{
-	unsigned queues = vio_mmio_device(m->devices[i])->ops->queues;
-	int r = irq_line_attach(kvm, &m->lines[i], e);
-
-	for (unsigned q = 0; !r && q < queues; q++)
-		r = doorbell_attach(kvm, device_addr(i) + VIRTIO_MMIO_QUEUE_NOTIFY, q,
-				    vio_mmio_doorbell(m->devices[i], q), e);
-	return r;
-}
-
-int machine_attach(const struct machine *m, struct kvm_vm *kvm, struct err *e)
-{
-	int r = 0;
-
-	for (unsigned i = 0; !r && i < MACHINE_DEVICES; i++)
-		r = attach_device(m, i, kvm, e);
 	return r;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The hardware of the virtual machine: the bus, its devices and their interrupt lines. It is
- * attached to a KVM VM but does not depend on it, so that the KVM VM can be replaced.
+ * The hardware of the virtual machine: the bus, its devices and their interrupt lines, which are
+ * attached to a KVM VM.
  */
 #ifndef RAMET_VMM_MACHINE_H
 #define RAMET_VMM_MACHINE_H
@@ -32,7 +32,8 @@ enum machine_device {
 
 struct machine_config {
 	const struct gm *mem;
-	struct ram *ram; /* gets the pages that the guest frees */
+	struct ram *ram;    /* gets the pages that the guest frees */
+	struct kvm_vm *kvm; /* gets the interrupt lines and doorbells */
 	struct event_loop *loop;
 	uint64_t cid;
 	struct vio_blk_limits disk;
@@ -55,9 +56,6 @@ struct machine {
 };
 
 int machine_init(struct machine *m, const struct machine_config *cfg, struct err *e);
-
-/* Attaches interrupt lines and doorbells to this KVM VM. */
-int machine_attach(const struct machine *m, struct kvm_vm *kvm, struct err *e);
 
 /* Describes where the guest finds the devices. */
 void machine_describe(struct boot_device out[MACHINE_DEVICES]);

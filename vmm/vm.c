@@ -227,6 +227,7 @@ static int make_machine(struct vm *vm, struct err *e)
 	const struct machine_config mc = {
 		.mem = &vm->mem,
 		.ram = vm->ram,
+		.kvm = vm->kvm,
 		.loop = vm->loop,
 		.cid = vm->cfg.cid,
 		.disk = {.bytes_s = vm->cfg.disk_bytes_s, .ops_s = vm->cfg.disk_ops_s},
@@ -237,9 +238,8 @@ static int make_machine(struct vm *vm, struct err *e)
 		.on_unique = on_unique,
 		.arg = vm,
 	};
-	int r = machine_init(&vm->machine, &mc, e);
 
-	return r ? r : machine_attach(&vm->machine, vm->kvm, e);
+	return machine_init(&vm->machine, &mc, e);
 }
 
 static int make_blank(struct vm *vm, struct err *e)
