@@ -39,13 +39,13 @@ static int move(const char *from, const char *to, bool replace, struct err *e)
 	return err_set(e, errno, "move %.80s to %.80s", from, to);
 }
 
-void serve_move(const struct file_work *w)
+void serve_move(const struct file_request *r)
 {
 	char to[AGENT_PATH_MAX + 1];
 	struct err e;
 
-	folder_trim(to, w->r->to);
-	if (move(w->r->path, to, w->r->flag, &e) < 0)
+	folder_trim(to, r->to);
+	if (move(r->path, to, r->flag, &e) < 0)
 		worker_io_fail_err(&e);
 	worker_io_done();
 }
@@ -106,9 +106,8 @@ static int change_tree(char *path, const struct file_request *r, struct err *e)
 	return ret;
 }
 
-void serve_change(const struct file_work *w)
+void serve_change(const struct file_request *r)
 {
-	const struct file_request *r = w->r;
 	char target[PATH_MAX];
 	struct err e;
 

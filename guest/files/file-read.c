@@ -67,9 +67,8 @@ static void send_bytes(int fd, const char *path, off_t at, uint64_t left)
 	}
 }
 
-void serve_get(const struct file_work *w)
+void serve_get(const struct file_request *r)
 {
-	const struct file_request *r = w->r;
 	struct stat st;
 	int fd = open_file(r->path, &st);
 	uint64_t size = (uint64_t)st.st_size, left = r->size;

@@ -6,19 +6,12 @@
 #ifndef RAMET_GUEST_FILES_FILE_WORK_H
 #define RAMET_GUEST_FILES_FILE_WORK_H
 
-#include "guest/files/staged.h"
 #include "guest/files/file-request.h"
 #include "proto/agent-file.h"
 
-/* A worker's request. */
-struct file_work {
-	const struct file_request *r;
-	struct staged_file *staged; /* PUT, UNPACK */
-};
-
 /* serve_put, serve_get and so on */
 #define DECLARE(type, name, ...)                                                                   \
-	__attribute__((noreturn)) void serve_##name(const struct file_work *w);
+	__attribute__((noreturn)) void serve_##name(const struct file_request *r);
 AGENT_FILE_REQUESTS(DECLARE)
 #undef DECLARE
 

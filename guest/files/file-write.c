@@ -13,7 +13,9 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "guest/files/folder.h"
+#include "guest/files/staged.h"
 #include "guest/files/worker-io.h"
+#include "guest/files/worker.h"
 
 /* --- data ----------------------------------------------------------------------------------- */
 
@@ -55,29 +57,29 @@ static uint64_t bytes_beyond(int fd, uint64_t offset, uint64_t size)
 
 /* --- whole files ---------------------------------------------------------------------------- */
 
-static int put(const struct file_work *w, struct err *e)
+static int put(const struct file_request *r, struct err *e)
 {
-	scoped_fd int fd = staged_create(w->staged, w->r->path, w->r->mode, e);
+	scoped_fd int fd = staged_create(worker_staged(), r->path, r->mode, e);
 
 	if (fd < 0)
 		return fd;
-	int bad = w->r->size == AGENT_UNSIZED ? 0 : check_room(fd, w->r->size, e);
+	int bad = r->size == AGENT_UNSIZED ? 0 : check_room(fd, r->size, e);
 	if (!bad)
 		bad = take_data(fd, 0, e);
 	if (bad)
-		return err_context(e, "write %.100s", w->r->path);
-	return staged_rename(w->staged, e);
+		return err_context(e, "write %.100s", r->path);
+	return staged_rename(worker_staged(), e);
 }
 
-void serve_put(const struct file_work *w)
+void serve_put(const struct file_request *r)
 {
 	struct err e;
 
 	signal(SIGXFSZ, SIG_IGN); /* EFBIG instead */
-	worker_io_expect(w->r->size);
-	if (put(w, &e) == 0)
+	worker_io_expect(r->size);
+	if (put(r, &e) == 0)
 		worker_io_done();
-	staged_remove(w->staged);
+	staged_remove(worker_staged());
 	err_context(&e, "put");
 	worker_io_fail_err(&e);
 }
@@ -120,13 +122,13 @@ static int write_in_place(const struct file_request *r, struct err *e)
 	return bad ? bad : take_data(fd, at, e);
 }
 
-void serve_write(const struct file_work *w)
+void serve_write(const struct file_request *r)
 {
 	struct err e;
 
 	signal(SIGXFSZ, SIG_IGN); /* EFBIG instead */
-	worker_io_expect(w->r->size);
-	if (write_in_place(w->r, &e) == 0)
+	worker_io_expect(r->size);
+	if (write_in_place(r, &e) == 0)
 		worker_io_done();
 	err_context(&e, "write");
 	worker_io_fail_err(&e);
@@ -151,9 +153,8 @@ static int make_folder(const char *path, uint32_t mode, bool parents, struct err
 	return chmod(path, mode) < 0 ? err_set(e, errno, "set the mode of %.100s", path) : 0;
 }
 
-void serve_mkdir(const struct file_work *w)
+void serve_mkdir(const struct file_request *r)
 {
-	const struct file_request *r = w->r;
 	char path[AGENT_PATH_MAX + 1];
 	struct err e;
 
@@ -163,15 +164,15 @@ void serve_mkdir(const struct file_work *w)
 	worker_io_done();
 }
 
-void serve_remove(const struct file_work *w)
+void serve_remove(const struct file_request *r)
 {
-	const char *path = w->r->path;
+	const char *path = r->path;
 	struct err e;
 
-	if (w->r->flag && folder_remove(path, &e) < 0)
+	if (r->flag && folder_remove(path, &e) < 0)
 		worker_io_fail_err(&e);
 	/* Linux reports a folder with EISDIR, not with POSIX's EPERM. */
-	if (!w->r->flag && unlink(path) < 0 && (errno != EISDIR || rmdir(path) < 0))
+	if (!r->flag && unlink(path) < 0 && (errno != EISDIR || rmdir(path) < 0))
 		worker_io_fail_path("remove", path);
 	worker_io_done();
 }

@@ -6,7 +6,7 @@
 #include "guest/files/tree.h"
 #include "guest/files/worker.h"
 
-typedef void file_fn(const struct file_work *w);
+typedef void file_fn(const struct file_request *r);
 
 static file_fn *const functions[] = {
 #define FUNCTION(type, name, ...) [type] = serve_##name,
@@ -35,16 +35,15 @@ bool files_takes(uint8_t type)
 static void run(const void *request)
 {
 	const struct file_request *r = request;
-	const struct file_work w = {.r = r, .staged = worker_staged()};
 
-	functions[r->type](&w);
+	functions[r->type](r);
 }
 
-void serve_grow(const struct file_work *w)
+void serve_grow(const struct file_request *r)
 {
 	struct err e;
 
-	if (sys->grow_root(w->r->size, &e) < 0)
+	if (sys->grow_root(r->size, &e) < 0)
 		worker_io_fail_err(&e);
 	worker_io_done();
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
+#include <limits.h>
 #include <search.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -212,10 +213,10 @@ static void begin_archive(void)
 		fail_archive();
 }
 
-void serve_pack(const struct file_work *w)
+void serve_pack(const struct file_request *r)
 {
 	char here[] = ".", *const top[] = {here, NULL};
-	const char *path = w->r->path;
+	const char *path = r->path;
 	FTSENT *f;
 
 	owners_read(&pack.users, "/etc/passwd");

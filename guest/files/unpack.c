@@ -20,8 +20,10 @@
 #include "base/file.h"
 #include "guest/files/file-work.h"
 #include "guest/files/folder.h"
+#include "guest/files/staged.h"
 #include "guest/files/tar.h"
 #include "guest/files/worker-io.h"
+#include "guest/files/worker.h"
 
 #define TIMES_MAX (16u << 20) /* bytes of paths whose times are set at the end */
 
@@ -357,16 +359,16 @@ static int unpack(const struct file_request *r, uint64_t *entries, struct err *e
 	return bad;
 }
 
-void serve_unpack(const struct file_work *w)
+void serve_unpack(const struct file_request *r)
 {
 	uint64_t entries = 0;
 	struct err e;
 
 	signal(SIGXFSZ, SIG_IGN); /* EFBIG instead */
-	worker_io_expect(w->r->size);
-	un.staged = w->staged;
-	int bad = unpack(w->r, &entries, &e);
-	staged_remove(w->staged);
+	worker_io_expect(r->size);
+	un.staged = worker_staged();
+	int bad = unpack(r, &entries, &e);
+	staged_remove(un.staged);
 	set_times();
 	if (!bad)
 		worker_io_done();

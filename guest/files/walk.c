@@ -133,9 +133,8 @@ static void list_all(void)
 	}
 }
 
-void serve_walk(const struct file_work *w)
+void serve_walk(const struct file_request *r)
 {
-	const struct file_request *r = w->r;
 	struct statx st;
 
 	owners_read(&walk.users, "/etc/passwd");

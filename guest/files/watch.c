@@ -289,10 +289,10 @@ static void read_events(void)
 	}
 }
 
-void serve_watch(const struct file_work *work)
+void serve_watch(const struct file_request *r)
 {
-	folder_trim(w.path, work->r->path);
-	w.folders.recursive = work->r->flag;
+	folder_trim(w.path, r->path);
+	w.folders.recursive = r->flag;
 	start();
 	report(AGENT_WATCHING, false, w.path, "");
 	w.ready = true;

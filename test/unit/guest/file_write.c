@@ -14,7 +14,9 @@
 
 #include "base/fd.h"
 #include "guest/files/file-work.h"
+#include "guest/files/staged.h"
 #include "guest/files/worker-io.h"
+#include "guest/files/worker.h"
 #include "test/unit/writes/failing-writes.h"
 #include "test/remove_tree.h"
 
@@ -59,14 +61,19 @@ void worker_io_fail(int errnum, const char *format, ...)
 	longjmp(peer.ended, 1);
 }
 
-/* Runs a worker. Returns the errno that it reports to the host; 0 means success. */
-static int work(void (*volatile run)(const struct file_work *w), struct staged_file *staged,
-		const struct file_request *r)
-{
-	const struct file_work w = {.r = r, .staged = staged};
+static struct staged_file staged;
 
+struct staged_file *worker_staged(void)
+{
+	return &staged;
+}
+
+/* Runs a worker. Returns the errno that it reports to the host; 0 means success. */
+static int work(void (*run)(const struct file_request *r), const struct file_request *r)
+{
+	staged = (struct staged_file){0};
 	if (!setjmp(peer.ended))
-		run(&w);
+		run(r);
 	return peer.errnum;
 }
 
@@ -119,13 +126,13 @@ static void fail_write(unsigned n, int error)
 
 /* Removes the staged file after a success as well as a failure, as the agent does. Returns true if
  * a write was made to fail. */
-static bool end_attempt(int error, int result, struct staged_file *staged)
+static bool end_attempt(int error, int result)
 {
 	bool broke = writes_end();
 
 	assert_true(result == 0 ||
 		    (broke && result == error && strstr(peer.text, strerror(error))));
-	staged_remove(staged);
+	staged_remove(&staged);
 	return broke;
 }
 
@@ -144,11 +151,9 @@ static unsigned put_until_success(int error, const char *old, size_t old_len)
 	memset(peer.data, 'n', sizeof(peer.data));
 	snprintf(r.path, sizeof(r.path), "%s", path);
 	do {
-		struct staged_file staged = {0};
-
 		fail_write(++n, error);
-		int result = work(serve_put, &staged, &r);
-		broke = end_attempt(error, result, &staged);
+		int result = work(serve_put, &r);
+		broke = end_attempt(error, result);
 		failed += result != 0;
 		if (result)
 			expect_file(old, old_len);
