@@ -329,7 +329,7 @@ static void end(struct conn *c, struct context *x)
 
 	forget(x);
 	answer_waiting(&x->interpreter, &gone);
-	interpreter_end(&x->interpreter);
+	interpreter_end(&x->interpreter, &gone);
 	conn_done(c);
 }
 

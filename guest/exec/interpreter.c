@@ -135,19 +135,11 @@ void interpreter_restart(struct interpreter *in)
 	driver_kill_session(&in->driver);
 }
 
-static void refuse_ended(struct interpreter *in)
-{
-	struct err e;
-
-	err_say(&e, ENOENT, "the context was deleted");
-	call_refuse_all(in, &e);
-}
-
-void interpreter_end(struct interpreter *in)
+void interpreter_end(struct interpreter *in, const struct err *gone)
 {
 	in->ends = true;
 	driver_kill_session(&in->driver);
-	refuse_ended(in);
+	call_refuse_all(in, gone);
 	call_drop_backpressure(in);
 }
 

@@ -39,9 +39,8 @@ int interpreter_handle(struct interpreter *in, struct conn *c, const struct fram
 void interpreter_reseed(struct interpreter *in, bool user_generators);
 /* Replaces its process by a new one. Its running call ends. */
 void interpreter_restart(struct interpreter *in);
-/* Ends its process for good. Its running call ends; its waiting ones, and later ones, are refused.
- */
-void interpreter_end(struct interpreter *in);
+/* Ends its process for good. Its running call ends; its waiting ones are refused with *gone. */
+void interpreter_end(struct interpreter *in, const struct err *gone);
 /* Returns true once the process has ended for good and no call has output left to send. */
 bool interpreter_is_gone(const struct interpreter *in);
 
