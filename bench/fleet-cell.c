@@ -518,7 +518,7 @@ static enum place_verdict host_create(struct cell *c, uint32_t host, uint32_t te
 	struct host *h = &c->hosts[host];
 	const struct place_load load = load_of(h);
 	const enum place_verdict verdict =
-		serves(h) ? place_admit(&load, kind, warm_only, true) : PLACE_UNREACHABLE;
+		serves(h) ? place_admit(&load, kind, warm_only) : PLACE_UNREACHABLE;
 
 	if (verdict != PLACE_OK)
 		return verdict;
@@ -541,24 +541,12 @@ static void hear(struct cell *c, uint32_t entry, uint32_t host)
 	place_heard(p, (uint16_t)host, &load, now_ms(c));
 }
 
-static void answer(struct cell *c, struct place_create *create, uint32_t entry, uint32_t host)
-{
-	const struct place_load load = load_of(&c->hosts[host]);
-
-	if (serves(&c->hosts[host]))
-		place_answered(&c->hosts[entry].place, create, (uint16_t)host, &load, UINT32_MAX,
-			       now_ms(c));
-	else
-		place_silent(&c->hosts[entry].place, (uint16_t)host, now_ms(c));
-}
-
 static enum place_verdict create_by_place(struct cell *c, uint32_t entry, uint32_t tenant,
 					  uint32_t kind)
 {
 	struct place *p = &c->hosts[entry].place;
 	const struct tenant *t = &c->tenants[tenant];
-	struct place_create create = {
-		.homes = t->homes, .n_homes = t->n_homes, .kind = kind, .slots_here = UINT32_MAX};
+	struct place_create create = {.homes = t->homes, .n_homes = t->n_homes, .kind = kind};
 	enum place_verdict verdict = PLACE_NO_ROOM;
 
 	for (;;) {
@@ -570,7 +558,7 @@ static enum place_verdict create_by_place(struct cell *c, uint32_t entry, uint32
 			for (int i = 0; i < PLACE_PICKS; i++)
 				if (next.hosts[i] != NOBODY) {
 					c->f->asks++;
-					answer(c, &create, entry, next.hosts[i]);
+					hear(c, entry, next.hosts[i]);
 				}
 			continue;
 		}

@@ -40,7 +40,7 @@ static bool admits(struct request *r, const struct create_body *b, struct sandbo
 	service_load(r->service, &load);
 	spec->warm_only = h2o_memis(as->base, as->len, H2O_STRLIT("only"));
 	switch (place_admit(&load, service_kind(r->service, r->tenant, &spec->config),
-			    spec->warm_only, true)) {
+			    spec->warm_only)) {
 	case PLACE_OK:
 		return true;
 	case PLACE_NO_WARM:

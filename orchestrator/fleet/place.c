@@ -37,16 +37,13 @@ bool place_closed(const struct place_health *health, uint64_t now_ms)
 	return health->failed >= PLACE_FAILURES && now_ms < health->open_ms;
 }
 
-enum place_verdict place_admit(const struct place_load *load, uint32_t kind, bool warm_only,
-			       bool has_slot)
+enum place_verdict place_admit(const struct place_load *load, uint32_t kind, bool warm_only)
 {
 	if (load->closed)
 		return PLACE_IS_CLOSED;
 	if (load->used >= PLACE_CREATE_FULL)
 		return PLACE_NO_ROOM;
-	if (warm_only && !load->warm[kind])
-		return PLACE_NO_WARM;
-	return has_slot ? PLACE_OK : PLACE_NO_SLOT;
+	return warm_only && !load->warm[kind] ? PLACE_NO_WARM : PLACE_OK;
 }
 
 /* --- homes ---------------------------------------------------------------------------------- */
@@ -146,7 +143,7 @@ static bool can_be_here(const struct place *p, const struct place_create *c)
 {
 	const struct place_peer *self = &p->peers[p->self];
 
-	return !c->self_tried && c->slots_here && self->ready && has_room(&self->load);
+	return !c->not_here && self->ready && has_room(&self->load);
 }
 
 /* Picks two hosts for this turn: homes, then any. */
@@ -158,7 +155,6 @@ static void draw(const struct place *p, struct place_create *c, uint64_t random,
 
 	for (uint32_t i = 0; i < PLACE_PICKS; i++) {
 		c->picks[i] = NONE;
-		c->slots[i] = UINT32_MAX;
 		for (uint32_t tries = 0; tries < 4 && c->picks[i] == NONE; tries++) {
 			const uint32_t at = (uint32_t)((random & 0xffffffff) * n >> 32);
 			const uint16_t host = anywhere ? (uint16_t)at : c->homes[at];
@@ -172,16 +168,13 @@ static void draw(const struct place *p, struct place_create *c, uint64_t random,
 	c->drawn = true;
 }
 
-/* Returns whether pick i is better than k: it has a warm sandbox, a slot in hand, or more room. To
- * wait for a slot is quicker than to boot. */
-static bool better(const struct place *p, const struct place_create *c, uint32_t i, uint32_t k)
+/* Returns whether host x is better than y: it has a warm sandbox, or more room. */
+static bool better(const struct place *p, const struct place_create *c, uint16_t x, uint16_t y)
 {
-	const struct place_load *a = &p->peers[c->picks[i]].load, *b = &p->peers[c->picks[k]].load;
+	const struct place_load *a = &p->peers[x].load, *b = &p->peers[y].load;
 
 	if (!a->warm[c->kind] != !b->warm[c->kind])
 		return a->warm[c->kind] > 0;
-	if (!c->slots[i] != !c->slots[k])
-		return c->slots[i] > 0;
 	return a->used < b->used;
 }
 
@@ -191,7 +184,6 @@ static uint16_t best(const struct place *p, const struct place_create *c, uint64
 {
 	const struct place_load *own = &p->peers[p->self].load;
 	uint16_t found = NONE;
-	uint32_t at = 0;
 
 	for (uint32_t i = 0; i < PLACE_PICKS; i++) {
 		const uint16_t host = c->picks[i];
@@ -199,8 +191,8 @@ static uint16_t best(const struct place *p, const struct place_create *c, uint64
 		if (host == NONE || !usable(p, c, host, now_ms) || !fresh(p, host, now_ms) ||
 		    !has_room(&p->peers[host].load))
 			continue;
-		if (found == NONE || better(p, c, i, at))
-			found = c->picks[at = i];
+		if (found == NONE || better(p, c, host, found))
+			found = host;
 	}
 	if (!can_be_here(p, c))
 		return found;
@@ -223,26 +215,11 @@ static bool here_at_once(const struct place *p, const struct place_create *c)
 	       (!p->mean || self->load.used <= p->mean / 256 + PLACE_SLACK);
 }
 
-/* Notes a host for the last turn: the first one with room, but rather the first one with room and a
- * slot in hand. */
-static void remember(const struct place *p, struct place_create *c, uint16_t host)
-{
-	bool slot = host == p->self;
-
-	for (uint32_t i = 0; i < PLACE_PICKS; i++)
-		slot |= c->picks[i] == host && c->slots[i];
-	if (c->found && (c->found_slot || !slot))
-		return;
-	c->found = true;
-	c->found_slot = slot;
-	c->fallback = host;
-}
-
 static bool can_fall_back(const struct place *p, const struct place_create *c, uint64_t now_ms)
 {
 	if (!c->found || !has_room(&p->peers[c->fallback].load))
 		return false;
-	return c->fallback == p->self ? !c->self_tried : usable(p, c, c->fallback, now_ms);
+	return c->fallback == p->self ? !c->not_here : usable(p, c, c->fallback, now_ms);
 }
 
 static struct place_next ask(const struct place *p, struct place_create *c, uint64_t now_ms)
@@ -307,7 +284,9 @@ struct place_next place_next(struct place *p, struct place_create *c, uint64_t r
 			continue;
 		if (c->turn == PLACE_TURNS - 1 || p->peers[host].load.warm[c->kind])
 			return send_to(p, c, host);
-		remember(p, c, host);
+		if (!c->found)
+			c->fallback = host;
+		c->found = true;
 	}
 	if (can_be_here(p, c)) {
 		c->turn = PLACE_TURNS - 1;
@@ -330,7 +309,7 @@ void place_refused(struct place *p, struct place_create *c, uint16_t host, enum 
 	else if (why == PLACE_IS_CLOSED)
 		load->closed = true;
 	if (host == p->self)
-		c->self_tried = true;
+		c->not_here = true;
 	else if (c->n_tried < PLACE_SENDS)
 		c->tried[c->n_tried++] = host;
 	next_turn(c);
@@ -344,15 +323,6 @@ void place_heard(struct place *p, uint16_t host, const struct place_load *load, 
 	peer->heard_ms = max_u64(now_ms, 1);
 	peer->silent_ms = 0;
 	p->mean = p->mean ? p->mean - p->mean / 16 + load->used * 16u : load->used * 256u;
-}
-
-void place_answered(struct place *p, struct place_create *c, uint16_t host,
-		    const struct place_load *load, uint32_t slots, uint64_t now_ms)
-{
-	place_heard(p, host, load, now_ms);
-	for (uint32_t i = 0; i < PLACE_PICKS; i++)
-		if (c->picks[i] == host)
-			c->slots[i] = slots;
 }
 
 void place_silent(struct place *p, uint16_t host, uint64_t now_ms)

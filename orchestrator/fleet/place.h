@@ -72,8 +72,7 @@ enum place_verdict {
 };
 
 /* Decides whether this host, whose load is `load`, makes the sandbox. */
-enum place_verdict place_admit(const struct place_load *load, uint32_t kind, bool warm_only,
-			       bool has_slot);
+enum place_verdict place_admit(const struct place_load *load, uint32_t kind, bool warm_only);
 
 /* --- which host ----------------------------------------------------------------------------- */
 
@@ -106,19 +105,16 @@ void place_homes(const struct place *p, uint64_t tenant, uint16_t *homes, uint32
 struct place_create {
 	const uint16_t *homes; /* the caller's */
 	uint32_t n_homes;
-	bool only_homes;     /* only the homes and this host may make the sandbox */
-	uint32_t kind;	     /* below PLACE_KINDS */
-	uint32_t slots_here; /* slots of the tenant that this host can take at once */
+	bool only_homes; /* only the homes and this host may make the sandbox */
+	bool not_here;	 /* this host must not make it, or has refused */
+	uint32_t kind;	 /* below PLACE_KINDS */
 
 	uint32_t turn;
-	bool drawn, asked, self_tried;
+	bool drawn, asked;
 	bool found;	   /* `fallback` is the first host with room but no warm sandbox */
-	bool found_slot;   /* `fallback` has a slot in hand */
 	uint16_t fallback; /* the host to try in the last turn */
 	uint32_t n_tried;
 	uint16_t picks[PLACE_PICKS], tried[PLACE_SENDS];
-	/* The tenant's slots on each pick that was asked; else UINT32_MAX. */
-	uint32_t slots[PLACE_PICKS];
 };
 
 enum place_step {
@@ -145,10 +141,6 @@ void place_refused(struct place *p, struct place_create *c, uint16_t host, enum 
 
 /* Notes the load of a host, which the answer to any request has. */
 void place_heard(struct place *p, uint16_t host, const struct place_load *load, uint64_t now_ms);
-/* Like place_heard, for the answer to PLACE_ASK, which also says how many slots of the tenant the
- * host can take. */
-void place_answered(struct place *p, struct place_create *c, uint16_t host,
-		    const struct place_load *load, uint32_t slots, uint64_t now_ms);
 /* Notes that a host did not answer. */
 void place_silent(struct place *p, uint16_t host, uint64_t now_ms);
 

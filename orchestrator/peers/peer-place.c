@@ -202,10 +202,9 @@ static void begin_keyed(struct placing *w)
 
 	c->only_homes = true;
 	c->n_homes = key_homes(w->peers, w->key, w->homes);
-	c->slots_here = 0; /* only a home may make it, where a repetition is recognized */
+	c->not_here = true; /* only a home may make it, where a repetition is recognized */
 	for (uint32_t i = 0; i < c->n_homes; i++)
-		if (w->homes[i] == w->peers->place.self)
-			c->slots_here = UINT32_MAX;
+		c->not_here &= w->homes[i] != w->peers->place.self;
 }
 
 static void begin(struct placing *w)
@@ -215,8 +214,7 @@ static void begin(struct placing *w)
 
 	w->version = p->version;
 	w->n_asked = 0;
-	*c = (struct place_create){
-		.homes = w->homes, .kind = w->what.kind, .slots_here = UINT32_MAX};
+	*c = (struct place_create){.homes = w->homes, .kind = w->what.kind};
 	if (w->key) {
 		begin_keyed(w);
 		return;
@@ -241,7 +239,7 @@ static void on_asked(struct peer_call *call, const struct failure *f)
 	if (!is_current(w))
 		; /* the host numbers have changed: step begins again */
 	else if (!f && peer_read_load(&load, &call->answer))
-		place_answered(place, &w->create, host, &load, UINT32_MAX, now_ms);
+		place_heard(place, host, &load, now_ms);
 	else
 		place_silent(place, host, now_ms);
 	if (!--w->waiting)

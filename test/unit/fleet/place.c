@@ -35,10 +35,10 @@ static struct place fleet(struct place_load own, struct place_load others)
 	return p;
 }
 
-static struct place_create request(uint32_t slots_here)
+static struct place_create request(bool not_here)
 {
 	return (struct place_create){
-		.homes = homes, .n_homes = ARRAY_LEN(homes), .slots_here = slots_here};
+		.homes = homes, .n_homes = ARRAY_LEN(homes), .not_here = not_here};
 }
 
 static bool is_home(uint16_t host)
@@ -49,7 +49,7 @@ static bool is_home(uint16_t host)
 static void own_warm_sandbox_is_taken(void **state)
 {
 	struct place p = fleet(load(500, 1), load(500, 2));
-	struct place_create c = request(1);
+	struct place_create c = request(false);
 	const struct place_next next = place_next(&p, &c, 1, NOW);
 
 	assert_int_equal(next.step, PLACE_HERE);
@@ -59,16 +59,16 @@ static void own_warm_sandbox_is_taken(void **state)
 static void host_far_above_the_mean_sends_away(void **state)
 {
 	struct place p = fleet(load(700, 1), load(500, 2));
-	struct place_create c = request(1);
+	struct place_create c = request(false);
 
 	assert_int_equal(place_next(&p, &c, 1, NOW).step, PLACE_SEND);
 }
 
-static void without_a_slot_it_goes_home(void **state)
+static void forbidden_here_it_goes_home(void **state)
 {
 	for (uint64_t random = 0; random < 50; random++) {
 		struct place p = fleet(load(100, 2), load(500, 2));
-		struct place_create c = request(0);
+		struct place_create c = request(true);
 		const struct place_next next = place_next(&p, &c, random << 28, NOW);
 
 		assert_int_equal(next.step, PLACE_SEND);
@@ -91,14 +91,14 @@ static void better_of_two_homes_is_chosen(void **state)
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct place p = fleet(load(500, 0), load(500, 0));
-		struct place_create c = request(0);
+		struct place_create c = request(true);
 		uint64_t random = 0;
 		struct place_next next;
 
 		place_heard(&p, 2, &cases[i].two, NOW);
 		place_heard(&p, 3, &cases[i].three, NOW);
 		do { /* until both were drawn */
-			c = request(0);
+			c = request(true);
 			next = place_next(&p, &c, random += 0x1234567, NOW);
 		} while (c.picks[0] == NONE || c.picks[1] == NONE || !is_home(c.picks[0]));
 		assert_int_equal(next.step, PLACE_SEND);
@@ -106,31 +106,10 @@ static void better_of_two_homes_is_chosen(void **state)
 	}
 }
 
-static void slot_in_hand_decides_between_equals(void **state)
-{
-	struct place p = fleet(load(500, 0), load(500, 0));
-	struct place_create c = request(0);
-	const struct place_load both = load(500, 1);
-	struct place_next next;
-
-	peers[2].heard_ms = peers[3].heard_ms = 0;
-	for (uint64_t random = 1;; random += 0x1234567) {
-		c = request(0);
-		next = place_next(&p, &c, random, NOW);
-		if (next.step == PLACE_ASK && next.hosts[0] != NONE && next.hosts[1] != NONE)
-			break;
-	}
-	place_answered(&p, &c, 2, &both, 0, NOW);
-	place_answered(&p, &c, 3, &both, 4, NOW);
-	next = place_next(&p, &c, 1, NOW);
-	assert_int_equal(next.step, PLACE_SEND);
-	assert_int_equal(next.hosts[0], 3);
-}
-
 static void old_loads_are_asked_for(void **state)
 {
 	struct place p = fleet(load(500, 0), load(500, 2));
-	struct place_create c = request(0);
+	struct place_create c = request(true);
 	struct place_next next = place_next(&p, &c, 1, NOW + PLACE_FRESH_MS);
 
 	assert_int_equal(next.step, PLACE_ASK);
@@ -146,7 +125,7 @@ static void gives_up_after_three_refusals(void **state)
 {
 	for (uint64_t random = 0; random < 200; random++) {
 		struct place p = fleet(load(900, 0), load(500, 3));
-		struct place_create c = request(0);
+		struct place_create c = request(true);
 		uint32_t sent = 0, seen = 0;
 		struct place_next next;
 
@@ -165,7 +144,7 @@ static void gives_up_after_three_refusals(void **state)
 static void last_turn_takes_a_host_without_warm_sandboxes(void **state)
 {
 	struct place p = fleet(load(900, 0), load(500, 0));
-	struct place_create c = request(0);
+	struct place_create c = request(true);
 	const struct place_next next = place_next(&p, &c, 1, NOW);
 
 	assert_int_equal(next.step, PLACE_SEND);
@@ -177,7 +156,7 @@ static void last_turn_takes_a_host_without_warm_sandboxes(void **state)
 static void third_host_need_not_have_a_warm_one(void **state)
 {
 	struct place p = fleet(load(900, 0), load(500, 1));
-	struct place_create c = request(0);
+	struct place_create c = request(true);
 
 	for (uint32_t i = 0; i < PLACE_SENDS; i++) {
 		const struct place_next next = place_next(&p, &c, i, NOW);
@@ -192,7 +171,7 @@ static void own_host_makes_what_no_other_takes(void **state)
 {
 	for (uint64_t random = 0; random < 50; random++) {
 		struct place p = fleet(load(700, 0), load(500, 1));
-		struct place_create c = request(1);
+		struct place_create c = request(false);
 		uint32_t sent = 0;
 		struct place_next next;
 
@@ -213,10 +192,8 @@ static void confined_create_stays_in_its_hosts(void **state)
 
 	for (uint64_t random = 0; random < 200; random++) {
 		struct place p = fleet(load(900, 0), load(500, 1));
-		struct place_create c = {.homes = few,
-					 .n_homes = ARRAY_LEN(few),
-					 .only_homes = true,
-					 .slots_here = 1};
+		struct place_create c = {
+			.homes = few, .n_homes = ARRAY_LEN(few), .only_homes = true};
 		struct place_next next;
 
 		while ((next = place_next(&p, &c, random * 0x9e3779b97f4a7c15, NOW)).step ==
@@ -232,7 +209,7 @@ static void unusable_hosts_are_never_chosen(void **state)
 {
 	for (uint64_t random = 0; random < 500; random++) {
 		struct place p = fleet(load(900, 0), load(500, 1));
-		struct place_create c = request(0);
+		struct place_create c = request(true);
 
 		peers[1].ready = false;
 		place_silent(&p, 2, NOW);
@@ -248,7 +225,7 @@ static void host_alone_serves_itself(void **state)
 {
 	struct place p = {.peers = peers, .n = 1, .self = SELF};
 	static const uint16_t home[] = {SELF};
-	struct place_create c = {.homes = home, .n_homes = 1, .slots_here = 1};
+	struct place_create c = {.homes = home, .n_homes = 1};
 
 	peers[SELF] = (struct place_peer){.ready = true, .load = load(100, 0)};
 	assert_int_equal(place_next(&p, &c, 7, NOW).step, PLACE_HERE);
@@ -337,12 +314,11 @@ static void creates_leave_room_for_forks(void **state)
 	const struct place_load full = load(PLACE_CREATE_FULL, 1);
 	struct place_load ok = load(PLACE_CREATE_FULL - 1, 0);
 
-	assert_int_equal(place_admit(&full, 0, false, true), PLACE_NO_ROOM);
-	assert_int_equal(place_admit(&ok, 0, true, true), PLACE_NO_WARM);
-	assert_int_equal(place_admit(&ok, 0, false, false), PLACE_NO_SLOT);
-	assert_int_equal(place_admit(&ok, 0, false, true), PLACE_OK);
+	assert_int_equal(place_admit(&full, 0, false), PLACE_NO_ROOM);
+	assert_int_equal(place_admit(&ok, 0, true), PLACE_NO_WARM);
+	assert_int_equal(place_admit(&ok, 0, false), PLACE_OK);
 	ok.closed = true;
-	assert_int_equal(place_admit(&ok, 0, false, true), PLACE_IS_CLOSED);
+	assert_int_equal(place_admit(&ok, 0, false), PLACE_IS_CLOSED);
 }
 
 static void host_that_fails_takes_itself_out(void **state)
@@ -369,9 +345,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(own_warm_sandbox_is_taken),
 		cmocka_unit_test(host_far_above_the_mean_sends_away),
-		cmocka_unit_test(without_a_slot_it_goes_home),
+		cmocka_unit_test(forbidden_here_it_goes_home),
 		cmocka_unit_test(better_of_two_homes_is_chosen),
-		cmocka_unit_test(slot_in_hand_decides_between_equals),
 		cmocka_unit_test(old_loads_are_asked_for),
 		cmocka_unit_test(gives_up_after_three_refusals),
 		cmocka_unit_test(last_turn_takes_a_host_without_warm_sandboxes),
