@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "orchestrator/fleet/member.h"
-#include "orchestrator/fleet/route.h"
 
 #define MISSING_NAMES 50  /* maximum of missing hosts that the answer names */
 #define LISTS_MAX     128 /* lists at a time: each has connections to other hosts */

@@ -16,7 +16,6 @@
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/page-key.h"
 #include "orchestrator/fleet/member.h"
-#include "orchestrator/fleet/route.h"
 #include "orchestrator/json/cursor.h"
 #include "orchestrator/json/query.h"
 #include "orchestrator/peers/peers.h"

@@ -206,3 +206,20 @@ const struct fleet_host *fleet_table_named(const struct fleet_table *t, const ch
 			return &t->hosts[i];
 	return NULL;
 }
+
+bool fleet_is_elsewhere(const struct fleet_table *t, const struct fleet_keys *keys, const char *id,
+			size_t len, const struct fleet_host **host)
+{
+	struct fleet_place at;
+
+	if (!fleet_id_find_text(keys, id, len, &at) || at.cell != t->cell ||
+	    at.host == t->self->number)
+		return false;
+	*host = fleet_table_host(t, at.host);
+	return true;
+}
+
+bool fleet_is_lost(const struct fleet_host *h, int64_t now)
+{
+	return h->gone && now - h->gone >= FLEET_DEAD_AFTER_S;
+}

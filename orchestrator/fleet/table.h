@@ -14,11 +14,14 @@
 #include "base/address.h"
 #include "base/err.h"
 
-#define FLEET_FORMAT	  1
-#define FLEET_HOSTS_MAX	  4096
-#define FLEET_TABLE_BYTES (4u << 20) /* maximum size of the file: a host has up to 560 bytes */
-#define FLEET_NAME_MAX	  63
-#define FLEET_CERT_BYTES  32 /* bytes of a certificate's SHA-256 */
+#define FLEET_FORMAT	   1
+#define FLEET_HOSTS_MAX	   4096
+#define FLEET_TABLE_BYTES  (4u << 20) /* maximum size of the file: a host has up to 560 bytes */
+#define FLEET_NAME_MAX	   63
+#define FLEET_CERT_BYTES   32  /* bytes of a certificate's SHA-256 */
+#define FLEET_DEAD_AFTER_S 600 /* a host that is gone for longer counts as lost, with its VMs */
+
+struct fleet_keys;
 
 struct fleet_host {
 	uint32_t number;
@@ -50,5 +53,13 @@ int fleet_table_read(struct fleet_table **out, const char *text, size_t len, str
 /* Both return NULL when there is no such host. */
 const struct fleet_host *fleet_table_host(const struct fleet_table *t, uint32_t number);
 const struct fleet_host *fleet_table_named(const struct fleet_table *t, const char *name);
+
+/* Returns whether another host of this cell made the id, and sets *host to it, also if the table
+ * calls that host gone, since it may be reached nevertheless; NULL: it is not, or no longer, in the
+ * table. If the id does not say who made it, this host's catalogue decides. */
+bool fleet_is_elsewhere(const struct fleet_table *t, const struct fleet_keys *keys, const char *id,
+			size_t len, const struct fleet_host **host);
+/* Returns whether a host that cannot be reached counts as lost. `now`: seconds since the epoch. */
+bool fleet_is_lost(const struct fleet_host *h, int64_t now);
 
 #endif

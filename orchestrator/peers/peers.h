@@ -7,7 +7,7 @@
 #define RAMET_ORCHESTRATOR_PEERS_PEERS_H
 
 #include "base/err.h"
-#include "orchestrator/fleet/route.h"
+#include "orchestrator/fleet/table.h"
 #include "orchestrator/http/dispatch.h"
 #include "orchestrator/json/cursor.h"
 
@@ -23,8 +23,9 @@ int peers_check(const struct config *config, struct err *e);
 /* NULL is fine. Called after http_free. */
 void peers_free(struct peers *p);
 
-/* Finds the host that serves requests for an id. */
-enum fleet_route peers_route(const struct peers *p, const char *id, const struct fleet_host **host);
+/* Returns whether another host serves requests for an id, with *host as fleet_is_elsewhere sets
+ * it. */
+bool peers_has(const struct peers *p, const char *id, const struct fleet_host **host);
 /* Serves a request for the id by passing it on to `host`, which is not this host; NULL: a host that
  * is not in the table. */
 void peers_serve(struct peers *p, struct request *r, const char *id, const struct fleet_host *host);

@@ -11,7 +11,8 @@
 
 #include "base/fd.h"
 #include "base/random.h"
-#include "orchestrator/fleet/route.h"
+#include "orchestrator/fleet/id.h"
+#include "orchestrator/fleet/table.h"
 
 #define HEAD "{\"format\":1,\"fleet\":\"f00d\",\"cell\":3,\"self\":17,\"hosts\":["
 #define H17  "{\"host\":17,\"name\":\"h17\",\"address\":\"10.0.0.17:7443\"}"
@@ -107,8 +108,8 @@ static void damaged_tables_are_refused(void **state)
 
 static const struct fleet_keys keys = {.n = 1, .key = {{7}}};
 
-static enum fleet_route route_of(const struct fleet_table *t, uint32_t cell, uint32_t host,
-				 const struct fleet_host **peer)
+static bool is_elsewhere(const struct fleet_table *t, uint32_t cell, uint32_t host,
+			 const struct fleet_host **peer)
 {
 	uint8_t id[FLEET_ID_BYTES];
 	char text[FLEET_ID_TEXT + 1] = "sbx_";
@@ -117,7 +118,7 @@ static enum fleet_route route_of(const struct fleet_table *t, uint32_t cell, uin
 	fleet_id_hide(&keys, (struct fleet_place){cell, host}, id);
 	for (size_t i = 0; i < sizeof(id); i++)
 		sprintf(text + 4 + 2 * i, "%02x", id[i]);
-	return fleet_route(t, &keys, text, strlen(text), peer);
+	return fleet_is_elsewhere(t, &keys, text, strlen(text), peer);
 }
 
 static void requests_go_to_the_host_that_made_the_id(void **state)
@@ -125,10 +126,11 @@ static void requests_go_to_the_host_that_made_the_id(void **state)
 	struct fleet_table *t = read_good(TABLE);
 	const struct fleet_host *peer;
 
-	assert_int_equal(route_of(t, 3, 17, &peer), FLEET_HERE);
-	assert_int_equal(route_of(t, 4, 18, &peer), FLEET_HERE); /* of another cell */
-	assert_int_equal(route_of(t, 3, 19, &peer), FLEET_UNKNOWN);
-	assert_int_equal(route_of(t, 3, 18, &peer), FLEET_PEER);
+	assert_false(is_elsewhere(t, 3, 17, &peer));
+	assert_false(is_elsewhere(t, 4, 18, &peer)); /* of another cell */
+	assert_true(is_elsewhere(t, 3, 19, &peer));
+	assert_null(peer);
+	assert_true(is_elsewhere(t, 3, 18, &peer));
 	assert_string_equal(peer->name, "h18");
 	free(t);
 }
