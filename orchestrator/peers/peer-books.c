@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/elements.h"
 #include "base/num.h"
 #include "orchestrator/fleet/member.h"
@@ -47,11 +48,6 @@ static bool is_keeper_of(const struct peer_slots *s, const char *tenant)
 	return peer_slots_keeper(s, tenant) == member_table(s->peers->member)->self;
 }
 
-static bool is_sure(const struct peer_slots *s)
-{
-	return books_sure(&s->trust, peer_slots_now());
-}
-
 static struct books_said said(const struct exchange *x, unsigned limit)
 {
 	return (struct books_said){x->from, x->at, x->limits[limit].held, x->limits[limit].used,
@@ -69,7 +65,7 @@ static void note(struct peer_slots *s, const struct exchange *x)
 	for (unsigned i = 0; i < TENANT_LIMITS; i++) {
 		const struct books_said now = said(x, i);
 
-		books_note(&b->limits[i], &now, peer_slots_now());
+		books_note(&b->limits[i], &now, boottime_ms());
 	}
 }
 
@@ -137,16 +133,16 @@ static unsigned grant(struct settling *w)
 	if (!tenant_tier(s->service, w->x.tenant, &tier))
 		return TENANT_LIMITS;
 	struct tenant_books *b = books_of(s, w->x.tenant);
-	w->granted.sure = is_sure(s);
+	w->granted.sure = books_sure(&s->trust, boottime_ms());
 	for (unsigned i = TENANT_LIMITS; i-- > 0;) {
 		const uint32_t cap = w->granted.sure ? tenant_limit(&tier, i) : 0;
 		const struct books_said now = said(&w->x, i);
 		const uint64_t needed = (uint64_t)now.used + w->x.limits[i].lacks;
 		const uint32_t held =
-			books_grant(&b->limits[i], cap, w->granted.sure, &now, peer_slots_now());
+			books_grant(&b->limits[i], cap, w->granted.sure, &now, boottime_ms());
 
 		w->granted.limits[i].held = min_u32(held, EXCHANGE_SLOTS_MAX);
-		w->granted.limits[i].left = books_left(&b->limits[i], cap, peer_slots_now());
+		w->granted.limits[i].left = books_left(&b->limits[i], cap, boottime_ms());
 		if (w->granted.sure && w->x.limits[i].lacks && held < needed && needed <= cap &&
 		    !w->yielded[i])
 			lacking = i;
@@ -178,7 +174,7 @@ static void ask_to_yield(struct settling *w, unsigned limit)
 	struct exchange x = {.keepers = s->keepers, .from = t->self->number};
 	char line[EXCHANGE_LINE_MAX];
 	const size_t n = books_spare(&books_of(s, w->x.tenant)->limits[limit], w->x.from,
-				     peer_slots_now(), w->hosts);
+				     boottime_ms(), w->hosts);
 
 	w->yielded[limit] = true;
 	x.limits[limit].lacks =
@@ -231,13 +227,8 @@ void peer_books_settle(struct peer_slots *s, const struct exchange *x, struct al
 	struct settling *w = settling_new(s, x, a);
 
 	w->is_own = true;
-	a->settling = w;
+	a->settling = &w->op;
 	settle(w);
-}
-
-void peer_books_cancel(struct settling *w)
-{
-	op_free(&w->op);
 }
 
 void peer_books_serve(struct peer_slots *s, const struct exchange *x, struct request *r)
@@ -315,7 +306,7 @@ static void on_report(struct peer_call *call, const struct failure *f)
 
 	if (!f && call->answer.status == 200 && peer && p->keepers == s->keepers) {
 		part = take_part(p);
-		peer->agreed_ms = peer_slots_now();
+		peer->agreed_ms = boottime_ms();
 		/* A report from before this host began anew does not count. */
 		peer->reported |= part == REPORT_LAST && p->begun_ms >= s->trust.begun_ms;
 	}
@@ -362,7 +353,7 @@ static void poll_host(struct peer_slots *s, uint32_t number)
 	struct poll *p = must_alloc(sizeof(*p));
 	p->slots = s;
 	p->keepers = s->keepers;
-	p->begun_ms = peer_slots_now();
+	p->begun_ms = boottime_ms();
 	p->number = number;
 	strcpy(p->last, EXCHANGE_NOBODY);
 	list_add_tail(&s->polls, &p->link);
@@ -378,7 +369,7 @@ static bool is_keeper(const struct peer_slots *s)
 static void look_at(struct peer_slots *s, uint32_t i)
 {
 	struct books_peer *peer = &s->trust.peers[i];
-	const uint64_t now_ms = peer_slots_now();
+	const uint64_t now_ms = boottime_ms();
 	const bool asks = i < BOOKS_KEEPERS && now_ms - peer->agreed_ms >= AGAIN_MS;
 
 	if (i == s->trust.self || (peer->reported && !asks) || now_ms - peer->asked_ms < REPORT_MS)
@@ -393,7 +384,7 @@ void peer_books_agreed(struct peer_slots *s, uint32_t host)
 
 	if (!peer || !is_keeper(s))
 		return;
-	peer->agreed_ms = peer_slots_now();
+	peer->agreed_ms = boottime_ms();
 	look_at(s, (uint32_t)(peer - s->trust.peers)); /* at once if the host's report is missing */
 }
 
@@ -401,7 +392,7 @@ void peer_books_agreed(struct peer_slots *s, uint32_t host)
 
 void peer_books_tick(struct peer_slots *s)
 {
-	const uint64_t now_ms = peer_slots_now();
+	const uint64_t now_ms = boottime_ms();
 
 	if (!is_keeper(s))
 		return;

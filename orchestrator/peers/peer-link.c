@@ -108,29 +108,23 @@ static void abandon(struct op *op)
 		op_free(op);
 }
 
-static void unreachable(struct failure *f, const struct fleet_host *host, const char *id,
-			const char *reason)
+static void fail_dial(struct link *k, const char *reason)
 {
+	const struct fleet_host *host = &k->host;
 	const int64_t now = realtime_ms() / 1000;
+	struct failure f;
 
 	if (!fleet_is_lost(host, now))
-		failure_set(f, FAIL_HOST_UNREACHABLE, 1,
+		failure_set(&f, FAIL_HOST_UNREACHABLE, 1,
 			    "host %s, which has %s, cannot be reached (%s): try again", host->name,
-			    id, reason);
+			    k->id, reason);
 	else
 		failure_set(
-			f, FAIL_HOST_LOST, 0,
+			&f, FAIL_HOST_LOST, 0,
 			"host %s, which has %s, has been gone for %lld minutes and counts as lost: "
 			"make a new sandbox. This one can be used again only if the host comes "
 			"back",
-			host->name, id, (long long)(now - host->gone) / 60);
-}
-
-static void fail_dial(struct link *k, const char *reason)
-{
-	struct failure f;
-
-	unreachable(&f, &k->host, k->id, reason);
+			host->name, k->id, (long long)(now - host->gone) / 60);
 	op_finish(k->op, &f);
 }
 

@@ -113,11 +113,13 @@ static void on_answer(struct peer_call *call, const struct failure *f)
 
 /* --- questions ------------------------------------------------------------------------------ */
 
-static struct asking *find(struct parts *w, uint32_t number)
+static struct asking *find(const struct request *r, uint32_t number)
 {
-	for (size_t i = 0; i < PEERS_PARTS; i++)
-		if (w->at[i].used && w->at[i].number == number)
-			return &w->at[i];
+	struct asking *at = r->op ? parts_of(r->op)->at : NULL;
+
+	for (size_t i = 0; at && i < PEERS_PARTS; i++)
+		if (at[i].used && at[i].number == number)
+			return &at[i];
 	return NULL;
 }
 
@@ -175,12 +177,12 @@ bool peers_ask_same(struct peers *p, struct request *r, const struct fleet_host 
 
 bool peers_is_asked(const struct request *r, uint32_t number)
 {
-	return r->op && find(parts_of(r->op), number);
+	return find(r, number);
 }
 
 bool peers_part(const struct request *r, uint32_t number, const struct peers_part **part)
 {
-	const struct asking *a = r->op ? find(parts_of(r->op), number) : NULL;
+	const struct asking *a = find(r, number);
 
 	*part = a && a->good ? &a->part : NULL;
 	return !a || a->answered;
@@ -188,7 +190,7 @@ bool peers_part(const struct request *r, uint32_t number, const struct peers_par
 
 void peers_forget(const struct request *r, uint32_t number)
 {
-	struct asking *a = r->op ? find(parts_of(r->op), number) : NULL;
+	struct asking *a = find(r, number);
 
 	if (!a)
 		return;

@@ -38,11 +38,6 @@ _Static_assert(RENEW_IDLE_MS + RETRY_IDLE_MS + 2 * (ANSWER_MS + TICK_MS) < LEASE
 #define HOMES_MAX    FLEET_HOSTS_MAX
 #define REPORT_LINES 100 /* maximum in a part of a report */
 
-uint64_t peer_slots_now(void)
-{
-	return boottime_ms();
-}
-
 /* --- the table ------------------------------------------------------------------------------ */
 
 static uint64_t hash_of(const char *tenant)
@@ -84,7 +79,7 @@ static void take_hosts(struct peer_slots *s)
 	s->trust = trust;
 	const uint64_t keepers = books_keepers(&cell);
 	if (first || keepers != s->keepers)
-		books_begin(&s->trust, !first, peer_slots_now());
+		books_begin(&s->trust, !first, boottime_ms());
 	s->keepers = keepers;
 }
 
@@ -206,7 +201,7 @@ static void drop(struct allowance *a)
 		list_del(pos);
 	peer_call_end(&a->call);
 	if (a->settling)
-		peer_books_cancel(a->settling);
+		op_free(a->settling);
 	list_del(&a->link);
 	a->tenant->allowance = NULL;
 	a->tenant->keeper_away = false;
@@ -379,7 +374,7 @@ void peer_slots_yield(struct peer_slots *s, const struct exchange *asked, struct
 
 void peer_slots_answered(struct allowance *a, const struct exchange_granted *g)
 {
-	const uint64_t now_ms = peer_slots_now();
+	const uint64_t now_ms = boottime_ms();
 
 	refresh(a->slots); /* the table may not have the keeper any more */
 	a->busy = false;
@@ -462,7 +457,7 @@ static void send_question(struct allowance *a)
 		list_add_tail(&a->slots->allowances, &a->link);
 	}
 	a->busy = true;
-	a->sent_ms = peer_slots_now();
+	a->sent_ms = boottime_ms();
 	if (keeper == member_table(a->slots->peers->member)->self)
 		peer_books_settle(a->slots, &x, a);
 	else
@@ -482,7 +477,7 @@ static bool is_old(const struct allowance *a, uint64_t now_ms)
 /* Asks the keeper if that is due. */
 static void ask(struct allowance *a)
 {
-	const uint64_t now_ms = peer_slots_now();
+	const uint64_t now_ms = boottime_ms();
 	bool due = is_old(a, now_ms) || !list_empty(&a->waiters);
 	uint32_t want;
 

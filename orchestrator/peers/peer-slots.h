@@ -23,8 +23,6 @@ _Static_assert((int)EXCHANGE_LIMITS == (int)TENANT_LIMITS, "hosts speak of all l
 
 #define BOOK_BUCKETS 1024
 
-struct settling;
-
 /* The allowances of a tenant on this host. */
 struct allowance {
 	struct list link;
@@ -36,7 +34,7 @@ struct allowance {
 	struct list waiters;	    /* struct tenant_wait, of operations that lack slots */
 	bool busy;		    /* the keeper is asked, by one of these: */
 	struct peer_call call;
-	struct settling *settling; /* if this host is the keeper */
+	struct op *settling; /* if this host is the keeper */
 };
 
 struct peer_slots {
@@ -61,7 +59,6 @@ struct peer_slots {
 
 struct peer_slots *peer_slots_new(struct peers *p, struct service *service);
 void peer_slots_free(struct peer_slots *s);
-uint64_t peer_slots_now(void);
 /* Returns the tenant's keeper in the table. */
 const struct fleet_host *peer_slots_keeper(const struct peer_slots *s, const char *tenant);
 /* Yields unused slots of the tenant, then fills `x` with what this host says of its allowance. */
@@ -82,7 +79,6 @@ void peer_books_tick(struct peer_slots *s);
 void peer_books_refresh(struct peer_slots *s);
 /* Serves a write of this host itself, and calls peer_slots_answered later. */
 void peer_books_settle(struct peer_slots *s, const struct exchange *x, struct allowance *a);
-void peer_books_cancel(struct settling *w);
 /* Serves a write of another host. */
 void peer_books_serve(struct peer_slots *s, const struct exchange *x, struct request *r);
 /* Notes that the host has agreed on the keepers. */
