@@ -318,8 +318,8 @@ static void on_report(struct peer_call *call, const struct failure *f)
 
 static bool is_polled(const struct peer_slots *s, uint32_t number)
 {
-	list_each (pos, &s->polls)
-		if (container_of(pos, struct poll, link)->number == number)
+	list_each_of (p, struct poll, link, &s->polls)
+		if (p->number == number)
 			return true;
 	return false;
 }
@@ -400,8 +400,7 @@ void peer_books_tick(struct peer_slots *s)
 		books_begin(&s->trust, false, now_ms);
 	for (uint32_t i = 0; i < s->trust.n; i++)
 		look_at(s, i);
-	list_each_safe (pos, &s->books) {
-		struct tenant_books *b = container_of(pos, struct tenant_books, link);
+	list_each_of_safe (b, struct tenant_books, link, &s->books) {
 		size_t n = 0;
 
 		for (unsigned i = 0; i < TENANT_LIMITS; i++) {
@@ -415,18 +414,15 @@ void peer_books_tick(struct peer_slots *s)
 
 void peer_books_refresh(struct peer_slots *s)
 {
-	list_each_safe (pos, &s->books) {
-		struct tenant_books *b = container_of(pos, struct tenant_books, link);
-
+	list_each_of_safe (b, struct tenant_books, link, &s->books)
 		if (!is_keeper_of(s, b->tenant))
 			books_drop(b);
-	}
 }
 
 void peer_books_free(struct peer_slots *s)
 {
-	list_each_safe (pos, &s->polls)
-		poll_end(container_of(pos, struct poll, link));
-	list_each_safe (pos, &s->books)
-		books_drop(container_of(pos, struct tenant_books, link));
+	list_each_of_safe (p, struct poll, link, &s->polls)
+		poll_end(p);
+	list_each_of_safe (b, struct tenant_books, link, &s->books)
+		books_drop(b);
 }

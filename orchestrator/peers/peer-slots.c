@@ -92,8 +92,8 @@ static void refresh(struct peer_slots *s)
 		return;
 	s->version = member_version(s->peers->member);
 	take_hosts(s);
-	list_each (pos, &s->allowances)
-		find_homes(container_of(pos, struct allowance, link));
+	list_each_of (a, struct allowance, link, &s->allowances)
+		find_homes(a);
 	peer_books_refresh(s);
 }
 
@@ -212,20 +212,12 @@ static void drop(struct allowance *a)
 
 /* --- operations that wait ------------------------------------------------------------------- */
 
-static struct tenant_wait *wait_of(struct list *pos)
-{
-	return container_of(pos, struct tenant_wait, link);
-}
-
 static uint32_t waiting(const struct allowance *a, unsigned limit)
 {
 	uint64_t n = 0;
 
-	list_each (pos, &a->waiters) {
-		const struct failure *lack = &wait_of(pos)->lack;
-
-		n += lack->limit == limit ? lack->lacks : 0;
-	}
+	list_each_of (w, const struct tenant_wait, link, &a->waiters)
+		n += w->lack.limit == limit ? w->lack.lacks : 0;
 	return min_u32(n, EXCHANGE_SLOTS_MAX);
 }
 
@@ -249,8 +241,7 @@ static void settle_waiters(struct allowance *a)
 {
 	uint64_t taken[TENANT_LIMITS] = {0};
 
-	list_each_safe (pos, &a->waiters) {
-		struct tenant_wait *w = wait_of(pos);
+	list_each_of_safe (w, struct tenant_wait, link, &a->waiters) {
 		const unsigned limit = w->lack.limit;
 		const uint64_t used = tenant_used(a->tenant, limit) + taken[limit] + w->lack.lacks;
 
@@ -449,8 +440,8 @@ static void send_question(struct allowance *a)
 		x.limits[i].want = min_u32(a->limits[i].want, EXCHANGE_SLOTS_MAX);
 		x.limits[i].lacks = waiting(a, i);
 	}
-	list_each (pos, &a->waiters)
-		wait_of(pos)->asked = true;
+	list_each_of (w, struct tenant_wait, link, &a->waiters)
+		w->asked = true;
 	if (is_idle(a)) { /* the others are next */
 		a->slots->idle_asks--;
 		list_del(&a->link);
@@ -496,8 +487,8 @@ static void ask(struct allowance *a)
 			send_question(a);
 			return;
 		}
-	list_each (pos, &a->waiters)
-		wait_of(pos)->asked = true;
+	list_each_of (w, struct tenant_wait, link, &a->waiters)
+		w->asked = true;
 	settle_waiters(a);
 }
 
@@ -544,8 +535,8 @@ static void on_tick(void *arg)
 		if (uses_any(t))
 			get(s, t);
 	s->idle_asks = IDLE_ASKS + list_count(&s->allowances) / IDLE_ASKS_EACH;
-	list_each_safe (pos, &s->allowances)
-		look_at(container_of(pos, struct allowance, link));
+	list_each_of_safe (a, struct allowance, link, &s->allowances)
+		look_at(a);
 	peer_books_tick(s);
 	loop_timer_set(s->loop, &s->tick, TICK_MS);
 }
@@ -683,8 +674,8 @@ void peer_slots_free(struct peer_slots *s)
 		return;
 	loop_timer_clear(s->loop, &s->tick);
 	s->service->ask_keeper = NULL;
-	list_each_safe (pos, &s->allowances)
-		drop(container_of(pos, struct allowance, link));
+	list_each_of_safe (a, struct allowance, link, &s->allowances)
+		drop(a);
 	peer_books_free(s);
 	free(s->cell.peers);
 	free(s->trust.peers);
