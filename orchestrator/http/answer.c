@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/num.h"
 #include "orchestrator/http/internal.h"
@@ -126,12 +127,11 @@ static bool answers_have_room(const struct request *r, size_t *waiting, size_t *
 	const size_t most = http_limits.answers_bytes;
 
 	*waiting = *own = 0;
-	list_each (pos, &r->http->live) {
-		const struct request *other = live_request(pos);
-		size_t len = other->out.len + exchange(other)->sending.len + other->reserved;
+	list_each_of (x, const struct exchange, link, &r->http->live) {
+		size_t len = x->r.out.len + x->sending.len + x->r.reserved;
 
 		*waiting += len;
-		*own += request_same_tenant(r, other) ? len : 0;
+		*own += request_same_tenant(r, &x->r) ? len : 0;
 	}
 	return r->key ? fair_share(*waiting, *own, most) : *waiting < most;
 }
@@ -340,9 +340,9 @@ void http_flush(void *arg)
 {
 	struct http *h = arg;
 
-	list_each_safe (pos, &h->dirty) {
-		list_del(pos);
-		flush_stream(&container_of(pos, struct exchange, dirty_link)->r);
+	list_each_of_safe (x, struct exchange, dirty_link, &h->dirty) {
+		list_del(&x->dirty_link);
+		flush_stream(&x->r);
 	}
 	access_flush(h);
 }

@@ -15,6 +15,7 @@
 #include <strings.h>
 
 #include "base/address.h"
+#include "base/elements.h"
 #include "orchestrator/config/tiers.h"
 #include "orchestrator/http/internal.h"
 
@@ -174,15 +175,15 @@ static void cut_revoked(struct request *r)
 
 void guard_cut_revoked(struct http *h)
 {
-	list_each_safe (pos, &h->live) {
-		struct request *r = live_request(pos);
+	list_each_of_safe (x, struct exchange, link, &h->live) {
+		const struct key *key = x->r.key;
 
-		if (!r->key || exchange(r)->finished)
+		if (!key || x->finished)
 			continue;
-		if (!key_is_good(r->key))
-			cut_revoked(r);
-		else if (exchange(r)->as_operator && !tier_is_operators(r->key->tier))
-			request_cut(r, 403, "operators_only",
+		if (!key_is_good(key))
+			cut_revoked(&x->r);
+		else if (x->as_operator && !tier_is_operators(key->tier))
+			request_cut(&x->r, 403, "operators_only",
 				    "the API key is not of the tier " TIER_OPERATOR
 				    " or " TIER_ADMIN " any more");
 	}

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 
 #define FORGOTTEN_AT_ONCE 16 /* maximum number of old answers that one request frees */
 
@@ -37,12 +38,9 @@ static struct idem_tenant *tenant_get(struct idem *t, const uint8_t hash[static 
 {
 	struct list *bucket = &t->tenants[bucket_of(hash)];
 
-	list_each (pos, bucket) {
-		struct idem_tenant *found = container_of(pos, struct idem_tenant, link);
-
+	list_each_of (found, struct idem_tenant, link, bucket)
 		if (memcmp(found->hash, hash, IDEM_HASH_LEN) == 0)
 			return found;
-	}
 	struct idem_tenant *made = must_alloc(sizeof(*made));
 	memcpy(made->hash, hash, IDEM_HASH_LEN);
 	list_add_tail(bucket, &made->link);
@@ -98,12 +96,9 @@ static void forget_old(struct idem *t, uint64_t now_ms)
 
 static struct idem_entry *find(struct idem *t, const uint8_t key[static IDEM_HASH_LEN])
 {
-	list_each (pos, &t->entries[bucket_of(key)]) {
-		struct idem_entry *e = container_of(pos, struct idem_entry, link);
-
+	list_each_of (e, struct idem_entry, link, &t->entries[bucket_of(key)])
 		if (memcmp(e->key, key, IDEM_HASH_LEN) == 0)
 			return e;
-	}
 	return NULL;
 }
 
@@ -183,6 +178,6 @@ void idem_fini(struct idem *t)
 {
 	t->forgotten = NULL;
 	for (size_t i = 0; i < IDEM_BUCKETS; i++)
-		list_each_safe (pos, &t->entries[i])
-			idem_forget(t, container_of(pos, struct idem_entry, link));
+		list_drain_of (e, struct idem_entry, link, &t->entries[i])
+			idem_forget(t, e);
 }

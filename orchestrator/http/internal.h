@@ -126,12 +126,6 @@ static inline struct exchange *exchange(const struct request *r)
 	return container_of(r, struct exchange, r);
 }
 
-/* Returns the request of an entry of http.live. */
-static inline struct request *live_request(const struct list *link)
-{
-	return &container_of(link, struct exchange, link)->r;
-}
-
 /* --- request.c: life cycle; answer.c: answers ----------------------------------------------- */
 
 struct request *request_new(struct http *h, h2o_req_t *req);

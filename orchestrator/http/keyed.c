@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "orchestrator/http/internal.h"
 
 /* Hashes the whole request: its route, its id and its body as received. */
@@ -159,12 +160,10 @@ void keyed_close(struct http *h)
 {
 	/* A call that still goes on may record its result: then its key stays in the catalogue. */
 	h->idem.forgotten = NULL;
-	list_each_safe (pos, &h->left) {
-		struct request *r = &container_of(pos, struct exchange, left_link)->r;
-
-		list_del(&exchange(r)->left_link);
-		keyed_answered(r, 0);
-		request_leave_call(r);
+	list_each_of_safe (x, struct exchange, left_link, &h->left) {
+		list_del(&x->left_link);
+		keyed_answered(&x->r, 0);
+		request_leave_call(&x->r);
 	}
 	idem_fini(&h->idem);
 }

@@ -13,6 +13,7 @@
 
 #include "base/address.h"
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "orchestrator/http/internal.h"
 
@@ -154,9 +155,7 @@ static void cut_idle(struct http *h)
 {
 	size_t left = 1 + http_limits.connections / 512;
 
-	list_each (pos, &h->conns) {
-		struct conn *c = container_of(pos, struct conn, link);
-
+	list_each_of (c, struct conn, link, &h->conns) {
 		if (c->requests || c->cut)
 			continue;
 		conn_cut(c);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/elements.h"
 #include "base/fd.h"
 #include "base/num.h"
 #include "orchestrator/http/internal.h"
@@ -49,8 +50,8 @@ static void on_tick(void *arg)
 	uint64_t now = loop_now_ms(h->loop);
 
 	on_revoked(h);
-	list_each_safe (pos, &h->live)
-		request_tick(live_request(pos), now);
+	list_each_of_safe (x, struct exchange, link, &h->live)
+		request_tick(&x->r, now);
 	if (!list_empty(&h->live) || !list_empty(&h->upgraded))
 		loop_timer_set(h->loop, &h->tick, http_limits.tick_ms);
 }
@@ -91,11 +92,8 @@ static bool leaves_room(struct request *r)
 	/* With few requests in flight there is room, even if all are of this tenant. */
 	if (!r->key || fair_share(others, others, http_limits.requests))
 		return true;
-	list_each (pos, &r->http->live) {
-		const struct request *other = live_request(pos);
-
-		own += other != r && request_same_tenant(r, other);
-	}
+	list_each_of (x, const struct exchange, link, &r->http->live)
+		own += &x->r != r && request_same_tenant(r, &x->r);
 	if (fair_share(others, own, http_limits.requests))
 		return true;
 	answer_retry_after(r, 1);
@@ -130,12 +128,11 @@ bool request_body_has_room(struct request *r)
 
 	if (r->req->entity.len <= SHORT_BODY)
 		return true;
-	list_each (pos, &r->http->live) {
-		const struct request *other = live_request(pos);
+	list_each_of (x, const struct exchange, link, &r->http->live) {
+		const size_t len = x->r.req->entity.len;
 
-		held += other->req->entity.len;
-		if (r->key && other != r && request_same_tenant(r, other))
-			own += other->req->entity.len;
+		held += len;
+		own += r->key && &x->r != r && request_same_tenant(r, &x->r) ? len : 0;
 	}
 	if (fair_share(held, own, http_limits.bodies_bytes))
 		return true;
@@ -270,16 +267,16 @@ static void close_conns(struct http *h)
 {
 	h2o_loop_t *loop = loop_h2o(h->loop);
 
-	list_each_safe (pos, &h->live)
-		request_cut(live_request(pos), 503, "stopping",
+	list_each_of_safe (x, struct exchange, link, &h->live)
+		request_cut(&x->r, 503, "stopping",
 			    "the service is stopping: try again when it has restarted");
 	http_flush(h);
 	h->ops.closing(h->api);
 	h2o_context_request_shutdown(&h->h2o);
 	for (int i = 0; i < CLOSE_TURNS && !list_empty(&h->conns); i++) {
 		h2o_evloop_run(loop, i ? 10 : 0);
-		list_each (pos, &h->conns)
-			conn_cut(container_of(pos, struct conn, link));
+		list_each_of (c, struct conn, link, &h->conns)
+			conn_cut(c);
 	}
 	while (h->reading_bytes)
 		h2o_evloop_run(loop, 10);
