@@ -150,25 +150,15 @@ bool request_body_has_room(struct request *r)
 	return false;
 }
 
-struct handler {
-	h2o_handler_t super;
-	struct http *http;
-};
-
 static int on_request(h2o_handler_t *self, h2o_req_t *req)
 {
-	struct http *h = ((struct handler *)self)->http;
+	struct http *h = conn_of(req)->http;
 
 	h->ops.serve(request_new(h, req));
 	return 0;
 }
 
 /* --- answers that h2o gives by itself: JSON like all others --------------------------------- */
-
-struct filter {
-	h2o_filter_t super;
-	struct http *http;
-};
 
 struct rewriter {
 	h2o_ostream_t super;
@@ -184,7 +174,7 @@ static void rewrite(h2o_ostream_t *self, h2o_req_t *req, h2o_iovec_t *bufs, size
 }
 
 /* Makes the JSON body of an answer that h2o gives by itself, in the request's pool. */
-static h2o_iovec_t refusal(struct http *h, h2o_req_t *req)
+static h2o_iovec_t refusal(const struct http *h, h2o_req_t *req)
 {
 	struct text t = {0};
 	char sentence[ERR_TEXT_MAX];
@@ -211,11 +201,10 @@ static h2o_iovec_t refusal(struct http *h, h2o_req_t *req)
 
 static void on_answer(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **slot)
 {
-	struct http *h = ((struct filter *)self)->http;
-
 	/* The service's answers have a generator with a `proceed` callback. h2o's own ones are sent
 	 * at once, without it. */
 	if (req->res.status >= 400 && !req->_generator->proceed) {
+		struct http *h = conn_of(req)->http;
 		struct rewriter *w = (void *)h2o_add_ostream(req, sizeof(*w), slot);
 
 		w->super.do_send = rewrite;
@@ -249,12 +238,8 @@ static void configure_h2o(struct http *h)
 
 	h2o_hostconf_t *host =
 		h2o_config_register_host(g, h2o_iovec_init(H2O_STRLIT("localhost")), 65535);
-	struct filter *f = (void *)h2o_create_filter(&host->fallback_path, sizeof(*f));
-	f->super.on_setup_ostream = on_answer;
-	f->http = h;
-	struct handler *handler = (void *)h2o_create_handler(&host->fallback_path, sizeof(*h));
-	handler->super.on_req = on_request;
-	handler->http = h;
+	h2o_create_filter(&host->fallback_path, sizeof(h2o_filter_t))->on_setup_ostream = on_answer;
+	h2o_create_handler(&host->fallback_path, sizeof(h2o_handler_t))->on_req = on_request;
 	h2o_context_init(&h->h2o, loop_h2o(h->loop), g);
 	h->accept.ctx = &h->h2o;
 	h->accept.hosts = g->hosts;
