@@ -299,7 +299,7 @@ static void on_entry(void *arg, const struct file_view *f)
 	if (!r->started && r->out.len < STREAM_PAUSE_SIZE)
 		return;
 	if (!r->started)
-		stream_begin(r, 200, "application/json", SIZE_MAX);
+		answer_begin(r, 200, "application/json", SIZE_MAX);
 	stream_touch(r);
 	stream_hold(r);
 }
@@ -429,13 +429,13 @@ static void on_file(void *arg, const struct file_view *f)
 	/* The length is unknown for files of size 0, since those in /proc have contents: their
 	 * answer begins with the first bytes. */
 	if (f->length != UINT64_MAX)
-		stream_begin(r, r->mark ? 206 : 200, BYTES_TYPE, f->length);
+		answer_begin(r, r->mark ? 206 : 200, BYTES_TYPE, f->length);
 }
 
 void stream_file(struct request *r, const char *type, const void *data, size_t len)
 {
 	if (!r->started)
-		stream_begin(r, 200, type, SIZE_MAX);
+		answer_begin(r, 200, type, SIZE_MAX);
 	text_add(&r->out, data, len);
 	stream_touch(r);
 	stream_hold(r);

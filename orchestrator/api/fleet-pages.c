@@ -278,7 +278,7 @@ static void send_chunk(struct request *r)
 		answer_head(r, 200, "application/json", SIZE_MAX);
 		return;
 	}
-	stream_begin(r, 200, "application/json", SIZE_MAX);
+	answer_begin(r, 200, "application/json", SIZE_MAX);
 	stream_touch(r);
 }
 

@@ -80,8 +80,8 @@ static void error_metrics(const struct counters *c, struct text *t)
 static void http_metrics(const struct api *a, const struct counters *c, struct text *t)
 {
 	const struct metric all[] = {
-		{"ramet_http_requests_live", "Requests in flight.", http_live(a->http)},
-		{"ramet_http_connections", "Open connections.", http_connections(a->http)},
+		{"ramet_http_requests_live", "Requests in flight.", c->live},
+		{"ramet_http_connections", "Open connections.", c->conns},
 		{"ramet_http_connections_total", "Connections accepted.", c->connections},
 		{"ramet_http_sent_bytes_total", "Bytes of answers, without headers.",
 		 c->bytes_sent},

@@ -245,7 +245,7 @@ void serve_pages(struct request *r, const struct list_name *list, pages_fn *add)
 		r->out.len = 0;
 		answer_head(r, 200, "application/json", SIZE_MAX);
 	} else {
-		stream_begin(r, 200, "application/json", SIZE_MAX);
+		answer_begin(r, 200, "application/json", SIZE_MAX);
 		send_gathered(r);
 	}
 }

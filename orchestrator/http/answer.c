@@ -64,7 +64,7 @@ static void head_as(struct request *r, int status, const char *phrase, size_t le
 	h2o_start_response(req, &x->generator);
 }
 
-static void head(struct request *r, int status, size_t length, const char *content_type)
+void answer_begin(struct request *r, int status, const char *content_type, size_t length)
 {
 	h2o_req_t *req = r->req;
 
@@ -113,7 +113,7 @@ void answer(struct request *r, int status, const char *content_type)
 {
 	if (list_empty(&exchange(r)->left_link))
 		keyed_answered(r, status);
-	head(r, status, r->out.len, content_type);
+	answer_begin(r, status, content_type, r->out.len);
 	if (request_is_head(r))
 		r->out.len = 0;
 	r->ended = true;
@@ -162,7 +162,7 @@ bool answer_has_room(struct request *r, size_t len)
 
 void answer_head(struct request *r, int status, const char *content_type, size_t length)
 {
-	head(r, status, length, content_type);
+	answer_begin(r, status, content_type, length);
 	r->ended = true;
 	send_out(r, H2O_SEND_STATE_FINAL);
 }
@@ -177,7 +177,7 @@ void answer_file(struct request *r, const char *content_type, const void *data, 
 	struct exchange *x = exchange(r);
 	h2o_iovec_t buf = {(char *)data, request_is_head(r) ? 0 : len};
 
-	head(r, 200, len, content_type);
+	answer_begin(r, 200, content_type, len);
 	r->ended = x->finished = true;
 	x->bytes = buf.len;
 	h2o_send(r->req, &buf, buf.len ? 1 : 0, H2O_SEND_STATE_FINAL);
@@ -243,11 +243,6 @@ bool stream_is_head(struct request *r)
 	return true;
 }
 
-void stream_begin(struct request *r, int status, const char *content_type, size_t length)
-{
-	head(r, status, length, content_type);
-}
-
 void stream_begin_as(struct request *r, int status, const char *phrase, size_t length)
 {
 	head_as(r, status, phrase, length);
@@ -285,7 +280,7 @@ static void flush_stream(struct request *r)
 		return;
 	x->head_due = false;
 	if (!r->started)
-		head(r, 200, SIZE_MAX, "application/x-ndjson");
+		answer_begin(r, 200, "application/x-ndjson", SIZE_MAX);
 	/* Data of a cut-off answer is sent before the reset: an HTTP/2 client may drop data that
 	 * arrives together with a reset. */
 	if (r->ended && !(x->broken && r->out.len))

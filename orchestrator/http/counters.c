@@ -13,16 +13,6 @@ const struct counters *http_counters(const struct http *h)
 	return &h->counters;
 }
 
-size_t http_connections(const struct http *h)
-{
-	return h->n_conns;
-}
-
-size_t http_live(const struct http *h)
-{
-	return h->n_live;
-}
-
 void metrics_time(struct http *h, enum timed timed, uint64_t us)
 {
 	struct histogram *times = &h->counters.times[timed];

@@ -25,6 +25,7 @@ enum limit {
 extern const double histogram_bucket_s[HISTOGRAM_BUCKETS];
 
 struct counters {
+	size_t conns, live;	 /* open connections; requests in flight */
 	uint64_t (*requests)[6]; /* by route (the last row: no route), and by the status's first
 				    digit */
 	uint64_t connections, bytes_sent, resets_cut, stalled_cut, spans_dropped;
@@ -41,8 +42,6 @@ struct counters {
 };
 
 const struct counters *http_counters(const struct http *h);
-size_t http_connections(const struct http *h);
-size_t http_live(const struct http *h); /* requests in flight */
 
 void metrics_time(struct http *h, enum timed timed, uint64_t us);
 /* `code` must be a string constant. */

@@ -56,7 +56,7 @@ void request_began(struct request *r);
 
 /* Returns "http" or "https": the scheme by which the client reached the service. */
 const char *request_scheme(const struct request *r);
-/* Like stream_begin, for the answer of a server in a sandbox. `reason` must live as long as the
+/* Like answer_begin, for the answer of a server in a sandbox. `reason` must live as long as the
  * request; the headers are set already. */
 void stream_begin_as(struct request *r, int status, const char *reason, size_t length);
 /* Ends the request and its HTTP/1 connection, with this answer if none was begun. */

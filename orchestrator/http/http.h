@@ -127,9 +127,9 @@ void answer_retry_after(struct request *r, unsigned seconds);
 
 /* Answers a HEAD for a stream of a sandbox. Returns false for other methods. */
 bool stream_is_head(struct request *r);
-/* Sends the head of a stream that is not NDJSON, before its first output. `length` as in
- * answer_head. */
-void stream_begin(struct request *r, int status, const char *content_type, size_t length);
+/* Begins an answer with its head, which is sent with its first output: for a stream that is not
+ * NDJSON. `length` as in answer_head. */
+void answer_begin(struct request *r, int status, const char *content_type, size_t length);
 /* Schedules gathered output, which is sent before the loop sleeps. If the answer was not begun yet,
  * it begins with status 200 and the type NDJSON. */
 void stream_touch(struct request *r);

@@ -53,13 +53,11 @@ struct http {
 	bool loopback; /* the listener has a loopback address */
 	unsigned port;
 
-	struct list conns; /* least recently active first */
-	size_t n_conns;
+	struct list conns;	 /* least recently active first */
 	uint64_t full_logged_ms; /* when the log last reported too many connections; 0: never */
 	struct list live;	 /* requests that have not ended */
-	size_t n_live;
-	struct list dirty;    /* streams to flush this turn */
-	struct list upgraded; /* connections that have changed their protocol */
+	struct list dirty;	 /* streams to flush this turn */
+	struct list upgraded;	 /* connections that have changed their protocol */
 	struct loop_timer tick;
 
 	bool draining;
@@ -160,9 +158,8 @@ void http_request_ended(struct http *h, struct request *r);
 
 /* --- listen.c ------------------------------------------------------------------------------- */
 
-/* Load the certificate, if TLS is configured, and open the listener. Both return 0, or -errno with
- * a text for the operator. */
-int listen_load_tls(struct http *h, struct err *e);
+/* Loads the certificate, if TLS is configured, and opens the listener. Returns 0, or -errno with a
+ * text for the operator. */
 int listen_start(struct http *h, struct err *e);
 void listen_stop(struct http *h);
 /* Returns the connection of a request. */

@@ -30,9 +30,9 @@ static void on_conn_close(void *data)
 	struct http *h = c->http;
 
 	list_del(&c->link);
-	h->n_conns--;
+	h->counters.conns--;
 	free(c);
-	if (h->accept_paused && h->n_conns < http_limits.connections)
+	if (h->accept_paused && h->counters.conns < http_limits.connections)
 		accept_resume(h);
 }
 
@@ -67,7 +67,7 @@ static void conn_new(struct http *h, h2o_socket_t *sock, bool from_peer)
 	c->began_ms = loop_now_ms(h->loop);
 	c->proxied = from_peer || client_is_in(&peer, h->config->trusted_proxies);
 	list_add_tail(&h->conns, &c->link);
-	h->n_conns++;
+	h->counters.conns++;
 	h->counters.connections++;
 	sock->on_close.cb = on_conn_close;
 	sock->on_close.data = c;
@@ -171,7 +171,7 @@ static void on_full(struct http *h)
 	if (!h->full_logged_ms || now - h->full_logged_ms > FULL_LOG_INTERVAL_MS) {
 		h->full_logged_ms = now;
 		log_warn("%zu connections are open: closing idle ones, new ones have to wait",
-			 h->n_conns);
+			 h->counters.conns);
 	}
 	accept_pause(h);
 	cut_idle(h);
@@ -182,7 +182,7 @@ static void on_connect(h2o_socket_t *listener, const char *err)
 	struct http *h = listener->data;
 
 	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
-		if (h->n_conns >= http_limits.connections) {
+		if (h->counters.conns >= http_limits.connections) {
 			if (i == 0) /* a connection certainly waits */
 				on_full(h);
 			return;
@@ -322,11 +322,15 @@ static int find_address(const struct config *config, struct addrinfo **out, stru
 		   : 0;
 }
 
+static int load_tls(SSL_CTX **out, const struct config *config, struct err *e);
+
 int listen_start(struct http *h, struct err *e)
 {
 	struct addrinfo *ai;
-	int ret = find_address(h->config, &ai, e);
+	int ret = load_tls(&h->accept.ssl_ctx, h->config, e);
 
+	if (ret == 0)
+		ret = find_address(h->config, &ai, e);
 	if (ret < 0)
 		return ret;
 	ret = open_listener(h, ai, e);
@@ -391,10 +395,12 @@ static void on_handshake_step(const SSL *ssl, int where, int ret)
 	}
 }
 
+/* Sets *out if TLS is configured. */
 static int load_tls(SSL_CTX **out, const struct config *config, struct err *e)
 {
+	if (!config->tls_cert[0])
+		return 0;
 	SSL_CTX *ctx = *out = SSL_CTX_new(TLS_server_method());
-
 	if (!ctx)
 		return http_tls_failed(e, "set up", "TLS");
 	SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
@@ -411,15 +417,10 @@ static int load_tls(SSL_CTX **out, const struct config *config, struct err *e)
 	return 0;
 }
 
-int listen_load_tls(struct http *h, struct err *e)
-{
-	return h->config->tls_cert[0] ? load_tls(&h->accept.ssl_ctx, h->config, e) : 0;
-}
-
 int http_check_tls(const struct config *config, struct err *e)
 {
 	SSL_CTX *ctx = NULL;
-	int ret = config->tls_cert[0] ? load_tls(&ctx, config, e) : 0;
+	int ret = load_tls(&ctx, config, e);
 
 	SSL_CTX_free(ctx);
 	return ret;

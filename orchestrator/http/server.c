@@ -59,7 +59,7 @@ static void on_tick(void *arg)
 void http_request_began(struct http *h, struct request *r)
 {
 	list_add_tail(&h->live, &exchange(r)->link);
-	h->n_live++;
+	h->counters.live++;
 	if (!loop_timer_is_set(&h->tick))
 		loop_timer_set(h->loop, &h->tick, http_limits.tick_ms);
 }
@@ -78,7 +78,7 @@ static void on_drain_limit(void *arg)
 void http_request_ended(struct http *h, struct request *r)
 {
 	list_del(&exchange(r)->link);
-	h->n_live--;
+	h->counters.live--;
 	if (h->drained && list_empty(&h->live))
 		loop_timer_set(h->loop, &h->drain_limit, 0);
 }
@@ -86,7 +86,7 @@ void http_request_ended(struct http *h, struct request *r)
 /* Returns false, with an answer given, when the request's tenant has too many others in flight. */
 static bool leaves_room(struct request *r)
 {
-	const size_t others = r->http->n_live - 1;
+	const size_t others = r->http->counters.live - 1;
 	size_t own = 0;
 
 	/* With few requests in flight there is room, even if all are of this tenant. */
@@ -109,14 +109,15 @@ bool request_has_room(struct request *r)
 	struct exchange *x = exchange(r);
 	struct http *h = r->http;
 
-	if (h->n_live <= http_limits.requests)
+	if (h->counters.live <= http_limits.requests)
 		return leaves_room(r);
 	if (x->conn->requests > FEW_OF_ONE)
 		conn_cut(x->conn);
 	else if (r->route && r->route->quiet)
 		return true;
 	answer_retry_after(r, 1);
-	answer_error(r, 503, "busy", "%zu requests are running: try again in 1 s", h->n_live - 1);
+	answer_error(r, 503, "busy", "%zu requests are running: try again in 1 s",
+		     h->counters.live - 1);
 	return false;
 }
 
@@ -291,10 +292,8 @@ struct http *http_new(struct loop *loop, struct service *service, struct keys *k
 
 int http_listen(struct http *h, struct err *e)
 {
-	int ret = listen_load_tls(h, e);
+	int ret = listen_start(h, e);
 
-	if (ret == 0)
-		ret = listen_start(h, e);
 	if (ret == 0)
 		keys_watch(h->keys, on_revoked, h);
 	return ret;
