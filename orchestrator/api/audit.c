@@ -21,14 +21,6 @@ static void on_event(void *arg, const struct logged_event *event)
 	stream_hold(r);
 }
 
-static void on_ended(void *arg, const struct failure *f)
-{
-	struct request *r = arg;
-
-	if (f ? stream_called_late(r, f) : request_called(r))
-		stream_end(r, f != NULL);
-}
-
 /* --- the query ------------------------------------------------------------------------------ */
 
 static bool has_parameter(const struct request *r, const char *name)
@@ -184,7 +176,7 @@ void serve_events(struct request *r)
 	}
 	if (http_is_from_peer(r->req) && serve_part(r, &query))
 		return;
-	if (!read_events(r, &query, on_event, on_ended, &f)) {
+	if (!read_events(r, &query, on_event, stream_ended, &f)) {
 		answer_failure(r, &f);
 		return;
 	}

@@ -127,15 +127,7 @@ static void on_follow_event(void *arg, const struct event *ev, const char *trace
 	stream_hold(r);
 }
 
-static void on_follow_ended(void *arg, const struct failure *f)
-{
-	struct request *r = arg;
-
-	if (f ? stream_called_late(r, f) : request_called(r))
-		stream_end(r, f != NULL);
-}
-
-static const struct follow_sink follow_sink = {on_follow_started, on_follow_event, on_follow_ended};
+static const struct follow_sink follow_sink = {on_follow_started, on_follow_event, stream_ended};
 
 static void follow(struct request *r, uint64_t since)
 {

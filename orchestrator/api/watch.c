@@ -52,18 +52,10 @@ static const struct watch_sink sink = {on_event, on_ended};
 void serve_watch(struct request *r)
 {
 	char path[AGENT_PATH_MAX + 1];
-	struct sandbox_view view;
 	bool recursive = false;
-	struct failure f;
 
-	if (!ask_path(r, path) || !ask_flag(r, "recursive", &recursive))
+	if (!ask_path(r, path) || !ask_flag(r, "recursive", &recursive) || stream_is_head(r))
 		return;
-	if (!request_is_head(r)) {
-		request_ref(r);
-		r->op = service_file_watch(r->service, r->tenant, r->id, path, recursive, &sink, r);
-	} else if (service_view(r->service, r->tenant, r->id, &view, &f)) {
-		answer_head(r, 200, "application/x-ndjson", SIZE_MAX);
-	} else {
-		answer_failure(r, &f);
-	}
+	request_ref(r);
+	r->op = service_file_watch(r->service, r->tenant, r->id, path, recursive, &sink, r);
 }

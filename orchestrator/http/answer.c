@@ -313,6 +313,14 @@ bool stream_called_late(struct request *r, const struct failure *f)
 	return false;
 }
 
+void stream_ended(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (f ? stream_called_late(r, f) : request_called(r))
+		stream_end(r, f != NULL);
+}
+
 void answer_proceed(h2o_generator_t *generator, h2o_req_t *req)
 {
 	struct request *r = &container_of(generator, struct exchange, generator)->r;

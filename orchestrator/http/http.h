@@ -144,6 +144,8 @@ void stream_end(struct request *r, bool broken);
 /* Like request_called, for a call that failed: answers the failure if nothing of the stream was
  * sent yet. Returns true when the failure must be reported in the stream. */
 bool stream_called_late(struct request *r, const struct failure *f);
+/* service_done_fn of a stream that reports no failure itself: it is cut off. */
+void stream_ended(void *arg, const struct failure *f);
 
 /* Remembers the gathered output as the answer if `status` is 2xx. With any other status (0: no
  * answer) the key can be used again. Does nothing to a request without an Idempotency-Key. */
