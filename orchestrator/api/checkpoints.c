@@ -147,13 +147,6 @@ static void add_pruned(void *arg, const char *id, uint64_t bytes)
 	p->bytes += bytes;
 }
 
-/* The answer is complete. */
-static void on_pruned(void *arg, const struct failure *f)
-{
-	if (request_called_well(arg, f))
-		answer(arg, 200, "application/json");
-}
-
 static void end_pruned(struct request *r, uint64_t bytes)
 {
 	text_printf(&r->out, "],\"bytes\":%llu}\n", (unsigned long long)bytes);
@@ -164,7 +157,7 @@ static void answer_pruned(struct request *r, uint64_t bytes)
 {
 	end_pruned(r, bytes);
 	request_ref(r);
-	r->op = service_sync(r->service, on_pruned, r);
+	r->op = service_sync(r->service, request_done_200, r);
 }
 
 void serve_prune(struct request *r, const struct prune_body *b)

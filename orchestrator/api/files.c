@@ -258,13 +258,7 @@ static void on_stat(void *arg, const struct file_view *f)
 	text_putc(&r->out, '\n');
 }
 
-static void on_stat_end(void *arg, const struct failure *f)
-{
-	if (request_called_well(arg, f))
-		answer(arg, 200, "application/json");
-}
-
-static const struct file_sink stat_sink = {.file = on_stat, .ended = on_stat_end};
+static const struct file_sink stat_sink = {.file = on_stat, .ended = request_done_200};
 
 void serve_stat(struct request *r)
 {
