@@ -9,52 +9,17 @@
 
 /* --- the answer ------------------------------------------------------------------------------- */
 
-static const char *reason_of(enum merge_outcome outcome)
-{
-	switch (outcome) {
-	case MERGE_SAME:
-	case MERGE_TAKEN:
-	case MERGE_MERGED:
-		break;
-	case MERGE_CONTENT:
-		return "content";
-	case MERGE_BINARY:
-		return "binary";
-	case MERGE_TYPE:
-		return "type";
-	case MERGE_DELETED:
-		return "deleted";
-	case MERGE_BOTH_ADDED:
-		return "added";
-	case MERGE_ATTRIBUTES:
-		return "attributes";
-	case MERGE_NO_GIT:
-		return "no_git";
-	case MERGE_NO_FOLDER:
-		return "no_folder";
-	case MERGE_NOT_EMPTY:
-		return "not_empty";
-	case MERGE_UNREADABLE:
-		return "unreadable";
-	}
-	return NULL;
-}
-
-static const char *resolution_of(enum merge_resolution resolution)
-{
-	switch (resolution) {
-	case MERGE_OURS:
-		return "\"ours\"";
-	case MERGE_THEIRS:
-		return "\"theirs\"";
-	case MERGE_MARKERS:
-		return "\"markers\"";
-	case MERGE_OPEN:
-	case MERGE_CLEAN:
-		break;
-	}
-	return "null";
-}
+/* What is not a conflict has no reason. */
+static const char *const reasons[] = {
+	[MERGE_MERGED] = NULL, /* the highest value */
+	[MERGE_CONTENT] = "content",	 [MERGE_BINARY] = "binary",
+	[MERGE_TYPE] = "type",		 [MERGE_DELETED] = "deleted",
+	[MERGE_BOTH_ADDED] = "added",	 [MERGE_ATTRIBUTES] = "attributes",
+	[MERGE_NO_GIT] = "no_git",	 [MERGE_NO_FOLDER] = "no_folder",
+	[MERGE_NOT_EMPTY] = "not_empty", [MERGE_UNREADABLE] = "unreadable",
+};
+static const char *const resolutions[] = {
+	[MERGE_OURS] = "ours", [MERGE_THEIRS] = "theirs", [MERGE_MARKERS] = "markers"};
 
 static const char *change_to(const struct merge_entry *n)
 {
@@ -72,7 +37,7 @@ struct merged {
 
 static void add_entry(struct text *t, const struct merged *m, const struct merge_entry *n)
 {
-	const char *reason = reason_of(n->outcome), *comma = "";
+	const char *reason = reasons[n->outcome], *comma = "";
 
 	text_putc(t, '{');
 	add_name(t, "path", n->path, strlen(n->path));
@@ -83,11 +48,14 @@ static void add_entry(struct text *t, const struct merged *m, const struct merge
 		text_printf(t, "%s\"%s\"", comma, m->branches[k]);
 		comma = ",";
 	}
-	if (reason)
-		text_printf(t, "],\"reason\":\"%s\",\"resolution\":%s}", reason,
-			    resolution_of(n->resolution));
-	else
-		text_printf(t, "],\"change\":\"%s\"}", change_to(n));
+	text_putc(t, ']');
+	if (reason) {
+		json_member(t, "reason", reason);
+		json_member(t, "resolution", resolutions[n->resolution]);
+	} else {
+		json_member(t, "change", change_to(n));
+	}
+	text_putc(t, '}');
 }
 
 /* Adds the conflicts, or the paths that are taken. Returns the number of added entries. */
@@ -99,7 +67,7 @@ static size_t add_entries(struct text *t, const struct merged *m, const struct m
 	for (size_t i = 0; i < plan->n; i++) {
 		const struct merge_entry *n = &plan->entries[i];
 
-		if (n->outcome == MERGE_SAME || (reason_of(n->outcome) != NULL) != conflicts)
+		if (n->outcome == MERGE_SAME || (reasons[n->outcome] != NULL) != conflicts)
 			continue;
 		if (found++)
 			text_putc(t, ',');
@@ -117,7 +85,7 @@ static void add_branches(struct text *t, const struct merged *m, const struct me
 			if (!merge_entry_has(&plan->entries[i], k))
 				continue;
 			changed++;
-			conflicts += reason_of(plan->entries[i].outcome) != NULL;
+			conflicts += reasons[plan->entries[i].outcome] != NULL;
 		}
 		text_printf(t, "%s{\"id\":\"%s\",\"changed\":%u,\"conflicts\":%u}", k ? "," : "",
 			    m->branches[k], changed, conflicts);
