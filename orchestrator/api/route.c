@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/num.h"
 #include "base/random.h"
+#include "orchestrator/json/query.h"
 #include "orchestrator/ports/port-target.h"
 #include "orchestrator/store/keys.h"
 
@@ -21,20 +21,6 @@ struct segments {
 	char at[SEGMENTS_MAX][SEGMENT_MAX];
 	bool slash; /* a slash at the end */
 };
-
-/* Returns the decoded byte at *p and moves *p past it; -1 for an invalid % and for NUL. */
-static int next_byte(const char **p, const char *end)
-{
-	const char *at = (*p)++;
-	uint8_t byte;
-
-	if (*at != '%')
-		return (unsigned char)*at ? (unsigned char)*at : -1;
-	if (end - at < 3 || !hex_bytes(&byte, 1, at + 1))
-		return -1;
-	*p = at + 3;
-	return byte ? byte : -1;
-}
 
 /* Splits the path before decoding it, so that %2F does not separate parts. Returns ROUTE_NONE for a
  * path longer than any route. */
@@ -55,7 +41,7 @@ static enum route_result split(struct segments *s, const char *p, const char *en
 			return ROUTE_NONE;
 		out = s->at[s->n++];
 		while (p < end && *p != '/') {
-			int byte = next_byte(&p, end);
+			int byte = percent_byte(&p, end);
 
 			if (byte < 0)
 				return ROUTE_MALFORMED;

@@ -32,14 +32,11 @@ static struct span cut(struct span *s, char c)
 	return first;
 }
 
-/* Returns the decoded byte at *p and moves *p past it; -1 for an invalid one. */
-static int next_byte(const char **p, const char *end)
+int percent_byte(const char **p, const char *end)
 {
 	const char *at = (*p)++;
 	uint8_t byte;
 
-	if (*at == '+')
-		return ' ';
 	if (*at != '%')
 		return *at ? (unsigned char)*at : -1;
 	if (end - at < 3 || !hex_bytes(&byte, 1, at + 1))
@@ -53,7 +50,8 @@ static int decode(struct span s, const char *name, char *out, size_t room, struc
 	size_t len = 0;
 
 	while (s.p < s.end) {
-		int byte = next_byte(&s.p, s.end);
+		const bool is_space = *s.p == '+';
+		int byte = percent_byte(&s.p, s.end);
 
 		if (byte < 0)
 			return err_say(
@@ -64,7 +62,7 @@ static int decode(struct span s, const char *name, char *out, size_t room, struc
 		if (len + 1 == room)
 			return err_say(e, EINVAL, "%s in the query is longer than %zu bytes", name,
 				       room - 1);
-		out[len++] = (char)byte;
+		out[len++] = is_space ? ' ' : (char)byte;
 	}
 	out[len] = '\0';
 	return (int)len;

@@ -10,6 +10,9 @@
 #include "base/err.h"
 #include "orchestrator/json/text.h"
 
+/* Returns the percent-decoded byte at *p and moves *p past it; -1 for a % without two hexadecimal
+ * digits, and for NUL. */
+int percent_byte(const char **p, const char *end);
 /*
  * Copies the value of a parameter to `out`, a buffer of `room` bytes: percent-decoded, with pluses
  * as spaces and a NUL at the end. `url` is as sent, with a path before the query. Returns the
