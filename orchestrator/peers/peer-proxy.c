@@ -21,12 +21,7 @@ static const struct passing *passing_of(const struct request *r)
 	return r->state;
 }
 
-static void free_passing(struct request *r)
-{
-	relay_free(relay_of(r));
-}
-
-static const struct request_ops ops = {.free = free_passing};
+static const struct request_ops ops = {.free = relay_free};
 
 /* --- the answer ----------------------------------------------------------------------------- */
 

@@ -117,7 +117,7 @@ static const char *try_tokens(struct request *r)
 	return tenant ? tenant : try_cookies(r);
 }
 
-static const struct request_ops ops = {.free = port_proxy_free};
+static const struct request_ops ops = {.free = relay_free};
 
 bool port_identify(struct request *r)
 {

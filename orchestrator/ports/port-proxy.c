@@ -8,11 +8,6 @@
 /* Pages without an origin of their own: see port-guard.c. */
 #define SANDBOXED "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts"
 
-void port_proxy_free(struct request *r)
-{
-	relay_free(relay_of(r));
-}
-
 /* --- the answer's head ---------------------------------------------------------------------- */
 
 static struct port_place place_of(const struct request *r)

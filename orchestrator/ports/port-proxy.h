@@ -37,6 +37,5 @@ bool port_is_for(const h2o_req_t *req, const struct config *config);
 
 void serve_port_proxy(struct request *r);
 void serve_port_tcp(struct request *r);
-void port_proxy_free(struct request *r);
 
 #endif

@@ -6,8 +6,10 @@
 
 #define BODY_PART 65536u
 
-void relay_free(struct relay *p)
+void relay_free(struct request *r)
 {
+	struct relay *p = relay_of(r);
+
 	text_free(&p->head);
 	text_free(&p->in);
 }

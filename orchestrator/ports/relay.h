@@ -53,7 +53,7 @@ void relay_ask(struct request *r, struct port_ask *ask);
 /* Like relay_ask, for a request that has no relay: without body and upgrade. */
 void relay_ask_head(struct request *r, struct port_ask *ask);
 extern const struct port_sink relay_sink; /* its argument is the request */
-void relay_free(struct relay *p);
+void relay_free(struct request *r);	  /* request_ops.free */
 /* Adds a header field whose name and value may end without a NUL. */
 void relay_header(struct request *r, const char *name, size_t name_len, const char *value,
 		  size_t len);
