@@ -112,7 +112,7 @@ static void add_to_list(void *arg, const struct checkpoint_view *view)
 {
 	struct request *r = arg;
 
-	if (!checkpoint_filter_fits(&pages_of(r)->checkpoints, view)) {
+	if (!checkpoint_filter_fits(&pages_of(r)->filter, view)) {
 		pages_of(r)->rejected++;
 		return;
 	}

@@ -25,8 +25,7 @@ struct pages {
 	struct list_name list;
 	struct list_page page; /* the entries still to send */
 	pages_fn *add;
-	struct list_filter filter; /* of sandboxes */
-	struct checkpoint_filter checkpoints;
+	struct list_filter filter;
 	unsigned rejected; /* entries that the filter rejected in this turn */
 	size_t n;	   /* entries that were added */
 	bool more;	   /* there is a next chunk to gather */

@@ -98,10 +98,9 @@ bool list_filter_fits(const struct list_filter *f, const struct sandbox_view *vi
 
 /* --- checkpoints ---------------------------------------------------------------------------- */
 
-int checkpoint_filter_read(struct checkpoint_filter *f, const char *url, size_t url_len,
-			   struct err *e)
+int checkpoint_filter_read(struct list_filter *f, const char *url, size_t url_len, struct err *e)
 {
-	*f = (struct checkpoint_filter){0};
+	*f = (struct list_filter){0};
 	return read_text(url, url_len, "name", f->name, sizeof(f->name), e) >= 0 &&
 			       read_sandbox(url, url_len, "sandbox", f->sandbox, e) >= 0 &&
 			       read_sandbox(url, url_len, "ancestor", f->ancestor, e) >= 0 &&
@@ -110,12 +109,7 @@ int checkpoint_filter_read(struct checkpoint_filter *f, const char *url, size_t 
 		       : -EINVAL;
 }
 
-void checkpoint_filter_fini(struct checkpoint_filter *f)
-{
-	json_flat_free(&f->labels);
-}
-
-bool checkpoint_filter_fits(const struct checkpoint_filter *f, const struct checkpoint_view *view)
+bool checkpoint_filter_fits(const struct list_filter *f, const struct checkpoint_view *view)
 {
 	if (f->name[0] && (!view->name || strcmp(f->name, view->name) != 0))
 		return false;

@@ -70,7 +70,7 @@ static bool ask_filter(struct request *r)
 	int ret = 0;
 
 	if (p->list.kind == LIST_CHECKPOINTS)
-		ret = checkpoint_filter_read(&p->checkpoints, url.base, url.len, &e);
+		ret = checkpoint_filter_read(&p->filter, url.base, url.len, &e);
 	else if (p->list.kind != LIST_SPACES)
 		ret = list_filter_read(&p->filter, url.base, url.len, &e);
 	if (ret == 0)
@@ -153,7 +153,6 @@ static void stop(struct request *r)
 {
 	loop_timer_clear(r->loop, &pages_of(r)->turn);
 	list_filter_fini(&pages_of(r)->filter);
-	checkpoint_filter_fini(&pages_of(r)->checkpoints);
 }
 
 static const struct request_ops ops = {
