@@ -114,6 +114,11 @@ void diff_end_other(struct request *r);
 /* Adds one line of NDJSON. `traceparent` may be NULL. */
 void event_line(struct text *t, const struct event *ev, const char *traceparent);
 
+/* --- watch.c -------------------------------------------------------------------------------- */
+
+/* Adds {"type":TYPE,KEY:SENTENCE,"code":CODE without the end of the object. */
+void text_failed(struct text *t, const char *type, const char *key, const struct failure *f);
+
 /* --- files.c: query parameters; false, with an answer given, for an invalid one --------------- */
 
 bool ask_path(struct request *r, char path[static AGENT_PATH_MAX + 1]);

@@ -90,13 +90,10 @@ static void add_template(void *arg, const struct template_view *v)
 	snprintf(page->last, sizeof(page->last), "%s", v->name);
 	text_puts(t, t->len ? ",{\"name\":" : "[{\"name\":");
 	json_string(t, v->name, strlen(v->name));
-	text_puts(t, ",\"description\":");
-	json_string(t, v->description, strlen(v->description));
-	text_printf(t, ",\"state\":\"%s\"", v->state);
-	if (v->reason[0]) {
-		text_puts(t, ",\"why\":");
-		json_string(t, v->reason, strlen(v->reason));
-	}
+	json_member(t, "description", v->description);
+	json_member(t, "state", v->state);
+	if (v->reason[0])
+		json_member(t, "why", v->reason);
 	text_printf(t, ",\"vcpus\":%u,\"ram_mib\":%u,\"rootfs_gb\":%u,\"sizes\":[", v->size.vcpus,
 		    v->size.ram_mib, v->size.rootfs_gb);
 	for (size_t i = 0; i < v->n_sizes; i++)

@@ -250,15 +250,11 @@ static void on_exited(void *arg, const struct process_exit *x)
 static void on_failed(void *arg, const struct failure *f)
 {
 	struct request *r = arg;
-	const char *code = failure_code_name(f->code);
 
 	if (!stream_called_late(r, f))
 		return;
 	flush_tail(r);
-	text_puts(&r->out, "{\"type\":\"error\",\"data\":");
-	json_string(&r->out, f->text, strlen(f->text));
-	text_puts(&r->out, ",\"code\":");
-	json_string(&r->out, code, strlen(code));
+	text_failed(&r->out, "error", "data", f);
 	end_line(&r->out);
 	stream_end(r, true);
 }

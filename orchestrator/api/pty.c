@@ -31,12 +31,7 @@ static const struct failure *of_pty(const struct failure *f, struct failure *cop
 
 static void add_failure(struct text *t, const struct failure *f)
 {
-	const char *code = failure_code_name(f->code);
-
-	text_puts(t, "{\"type\":\"pty_error\",\"message\":");
-	json_string(t, f->text, strlen(f->text));
-	text_puts(t, ",\"code\":");
-	json_string(t, code, strlen(code));
+	text_failed(t, "pty_error", "message", f);
 	text_puts(t, "}\n");
 }
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A watch of files in a sandbox: a stream of events until the client leaves. */
-#include <string.h>
-
 #include "orchestrator/api/handler.h"
 #include "orchestrator/guestops/guestops.h"
 
@@ -29,11 +27,11 @@ static void on_event(void *arg, const struct watch_event *event)
 	stream_hold(r);
 }
 
-static void add_failure(struct text *t, const struct failure *f)
+void text_failed(struct text *t, const char *type, const char *key, const struct failure *f)
 {
-	text_puts(t, "{\"type\":\"error\",\"message\":");
-	json_string(t, f->text, strlen(f->text));
-	text_printf(t, ",\"code\":\"%s\"}\n", failure_code_name(f->code));
+	text_printf(t, "{\"type\":\"%s\"", type);
+	json_member(t, key, f->text);
+	json_member(t, "code", failure_code_name(f->code));
 }
 
 static void on_ended(void *arg, const struct failure *f)
@@ -42,8 +40,10 @@ static void on_ended(void *arg, const struct failure *f)
 
 	if (f ? !stream_called_late(r, f) : !request_called(r))
 		return;
-	if (f)
-		add_failure(&r->out, f);
+	if (f) {
+		text_failed(&r->out, "error", "message", f);
+		text_puts(&r->out, "}\n");
+	}
 	stream_end(r, f != NULL);
 }
 
