@@ -62,14 +62,9 @@ void guest_link_init(struct guest_link *l, struct loop *loop,
 	l->deadline = (struct loop_timer){.fn = on_deadline, .arg = l};
 }
 
-void guest_link_dial(struct guest_link *l, struct vmproc *vm, uint32_t limit_ms)
+void guest_link_dial(struct guest_link *l, struct vmproc *vm, uint32_t ms, bool while_working)
 {
-	l->dial = dial_start(vm, limit_ms, on_dialed, l);
-}
-
-void guest_link_dial_while_working(struct guest_link *l, struct vmproc *vm, uint32_t stalled_ms)
-{
-	l->dial = dial_while_working(vm, stalled_ms, on_dialed, l);
+	l->dial = dial_start(vm, ms, while_working, on_dialed, l);
 }
 
 void guest_link_cancel_dial(struct guest_link *l)

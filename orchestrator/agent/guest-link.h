@@ -44,11 +44,8 @@ struct guest_link {
 /* Initializes a link without a connection. */
 void guest_link_init(struct guest_link *l, struct loop *loop,
 		     const struct guest_link_events *events, void *arg);
-/* Tries to reach the agent for `limit_ms`; calls `reached` or `lost`. */
-void guest_link_dial(struct guest_link *l, struct vmproc *vm, uint32_t limit_ms);
-/* Like guest_link_dial, but gives up only after the VM process has made no progress for
- * `stalled_ms`. */
-void guest_link_dial_while_working(struct guest_link *l, struct vmproc *vm, uint32_t stalled_ms);
+/* Tries to reach the agent, as long as dial_start does; calls `reached` or `lost`. */
+void guest_link_dial(struct guest_link *l, struct vmproc *vm, uint32_t ms, bool while_working);
 /* Stops trying to reach the agent. An existing connection stays. */
 void guest_link_cancel_dial(struct guest_link *l);
 /* Takes over an open connection, without changing whether it is paused. */

@@ -110,7 +110,7 @@ static struct interrupt *begin(struct op *op, struct sandbox *s, const char *con
 	snprintf(i->context, sizeof(i->context), "%s", context ? context : "");
 	list_add_tail(&exec_of(s)->interrupts, &op->link);
 	guest_link_init(&i->guest, op->service->loop, &guest_events, i);
-	guest_link_dial(&i->guest, s->vm, DIAL_LIMIT_MS);
+	guest_link_dial(&i->guest, s->vm, DIAL_LIMIT_MS, false);
 	return i;
 }
 

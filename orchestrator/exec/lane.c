@@ -119,7 +119,7 @@ void lane_dial(struct exec_lane *lane)
 		return;
 	loop_timer_clear(lane->sandbox->service->loop, &lane->idle);
 	if (!lane->guest.agent && !lane->guest.dial)
-		guest_link_dial(&lane->guest, lane->sandbox->vm, DIAL_LIMIT_MS);
+		guest_link_dial(&lane->guest, lane->sandbox->vm, DIAL_LIMIT_MS, false);
 }
 
 /* Handles the loss of the connection. Whether the VM lives is unknown until it accepts a new one:

@@ -24,7 +24,7 @@ void exec_dial(struct sandbox *s)
 	uint32_t stalled_ms = s->state == SBX_ADOPTING ? ADOPT_STALL_MS : DIAL_STALL_MS;
 
 	if (!guest->dial && !guest->agent)
-		guest_link_dial_while_working(guest, s->vm, stalled_ms);
+		guest_link_dial(guest, s->vm, stalled_ms, true);
 }
 
 static void redial(void *arg)

@@ -255,7 +255,7 @@ static void start(struct diff *d, struct sandbox *sandboxes[2], const char *cons
 		l->sandbox = sandboxes[i];
 		sandbox_touch(l->sandbox);
 		guest_link_init(&l->guest, c->loop, &guest_events, l);
-		guest_link_dial(&l->guest, l->sandbox->vm, DIAL_LIMIT_MS);
+		guest_link_dial(&l->guest, l->sandbox->vm, DIAL_LIMIT_MS, false);
 	}
 }
 

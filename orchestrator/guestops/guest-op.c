@@ -510,7 +510,7 @@ static void begin(struct guest_op *op, struct sandbox *s)
 	if (op->guest.agent)
 		send_request(op);
 	else
-		guest_link_dial(&op->guest, s->vm, DIAL_LIMIT_MS);
+		guest_link_dial(&op->guest, s->vm, DIAL_LIMIT_MS, false);
 }
 
 static void guest_op_set_paused(struct op *base, bool paused)

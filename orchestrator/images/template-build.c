@@ -165,7 +165,7 @@ static void await(struct build *b)
 	if (b->link.agent)
 		guest_link_set_deadline(&b->link, left_ms(b));
 	else
-		guest_link_dial(&b->link, b->vm, left_ms(b));
+		guest_link_dial(&b->link, b->vm, left_ms(b), false);
 }
 
 static void stop_awaiting(struct build *b)

@@ -261,7 +261,7 @@ static void on_looked(void *arg, bool answers, const char *text)
 	i->asked_ns = now_ns();
 	guest_link_init(&i->guest, i->service->loop, &guest_events, i);
 	guest_link_set_deadline(&i->guest, PING_MS);
-	guest_link_dial(&i->guest, i->sandbox->vm, PING_MS);
+	guest_link_dial(&i->guest, i->sandbox->vm, PING_MS, false);
 }
 
 static struct inspection *inspection_start(struct service *c, struct vmproc *vm, struct sandbox *s,

@@ -319,7 +319,7 @@ static void on_restored(void *arg, int error, const char *text, const struct ctl
 	}
 	b->running_ns = ran_since(b, reply);
 	step(b, BRINGUP_DIAL);
-	guest_link_dial_while_working(&b->guest, b->vm, stalled_ms(b));
+	guest_link_dial(&b->guest, b->vm, stalled_ms(b), true);
 }
 
 static void begin_restore(struct vm_bringup *b)

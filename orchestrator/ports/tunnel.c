@@ -558,7 +558,7 @@ static void begin(struct tunnel *t, struct sandbox *s)
 	ports_of_service(t->service)->connects++;
 	sandbox_touch(s);
 	t->touched_ms = loop_now_ms(t->loop);
-	t->dial = dial_start(s->vm, DIAL_LIMIT_MS, on_dialed, t);
+	t->dial = dial_start(s->vm, DIAL_LIMIT_MS, false, on_dialed, t);
 }
 
 static const struct op_methods tunnel_ops = {

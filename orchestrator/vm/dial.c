@@ -112,35 +112,24 @@ static void try_again(void *arg)
 			 "files)");
 }
 
-static struct dial *start(struct vmproc *vm, uint32_t limit_ms, uint32_t stalled_ms, dial_fn *fn,
-			  void *arg)
+struct dial *dial_start(struct vmproc *vm, uint32_t ms, bool while_working, dial_fn *fn, void *arg)
 {
 	struct dial *d = must_alloc(sizeof(*d));
 	struct loop *loop = vmproc_loop(vm);
 
 	*d = (struct dial){.vm = vm,
 			   .loop = loop,
-			   .stalled_ms = stalled_ms,
+			   .stalled_ms = while_working ? ms : 0,
 			   .wait_ms = FIRST_WAIT_MS,
 			   .again = {.fn = try_again, .arg = d},
 			   .fd = -1,
 			   .fn = fn,
 			   .arg = arg};
-	uint32_t first_ms = stalled_ms ? vmproc_progress_begin(&d->progress, stalled_ms) : limit_ms;
-	d->give_up_ms = loop_now_ms(loop) + first_ms;
+	d->give_up_ms =
+		loop_now_ms(loop) + (while_working ? vmproc_progress_begin(&d->progress, ms) : ms);
 	if (!try(d))
 		loop_timer_set(loop, &d->again, FIRST_WAIT_MS);
 	return d;
-}
-
-struct dial *dial_start(struct vmproc *vm, uint32_t limit_ms, dial_fn *fn, void *arg)
-{
-	return start(vm, limit_ms, 0, fn, arg);
-}
-
-struct dial *dial_while_working(struct vmproc *vm, uint32_t stalled_ms, dial_fn *fn, void *arg)
-{
-	return start(vm, 0, stalled_ms, fn, arg);
 }
 
 void dial_cancel(struct dial *d)

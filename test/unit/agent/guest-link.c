@@ -24,7 +24,8 @@ static struct {
 	struct loop_timer dialed, steps;
 	dial_fn *fn;
 	void *arg;
-	uint32_t limit_ms, stalled_ms;
+	uint32_t ms;
+	bool while_working;
 	bool cancelled;
 	int guest;	/* the guest's end */
 	char heard[16]; /* one letter per callback, in order */
@@ -43,7 +44,7 @@ static void on_attempt_over(void *arg)
 	int pair[2];
 
 	t.fn = NULL;
-	if (!t.limit_ms && !t.stalled_ms) {
+	if (!t.ms) {
 		fn(t.arg, -1, "nobody answers");
 		return;
 	}
@@ -52,25 +53,15 @@ static void on_attempt_over(void *arg)
 	fn(t.arg, pair[0], NULL);
 }
 
-static struct dial *attempt(uint32_t limit_ms, uint32_t stalled_ms, dial_fn *fn, void *arg)
+struct dial *dial_start(struct vmproc *vm, uint32_t ms, bool while_working, dial_fn *fn, void *arg)
 {
-	t.limit_ms = limit_ms;
-	t.stalled_ms = stalled_ms;
+	t.ms = ms;
+	t.while_working = while_working;
 	t.fn = fn;
 	t.arg = arg;
 	t.dialed = (struct loop_timer){.fn = on_attempt_over};
 	loop_timer_set(t.loop, &t.dialed, 1);
 	return (struct dial *)&t;
-}
-
-struct dial *dial_start(struct vmproc *vm, uint32_t limit_ms, dial_fn *fn, void *arg)
-{
-	return attempt(limit_ms, 0, fn, arg);
-}
-
-struct dial *dial_while_working(struct vmproc *vm, uint32_t stalled_ms, dial_fn *fn, void *arg)
-{
-	return attempt(0, stalled_ms, fn, arg);
 }
 
 void dial_cancel(struct dial *d)
@@ -187,7 +178,7 @@ static void guest_says_done(void)
 
 static void connect_link(void)
 {
-	guest_link_dial(t.link, NULL, 1000);
+	guest_link_dial(t.link, NULL, 1000, false);
 	expect("r");
 	assert_non_null(t.link->agent);
 	assert_null(t.link->dial);
@@ -200,7 +191,8 @@ static void request_is_answered(void **state)
 	uint8_t got[AGENT_HEADER_SIZE];
 
 	connect_link();
-	assert_int_equal(t.limit_ms, 1000);
+	assert_int_equal(t.ms, 1000);
+	assert_false(t.while_working);
 	assert_true(guest_link_send_plain(t.link, AGENT_INTERRUPT));
 	guest_says_done();
 	expect("rf");
@@ -209,15 +201,15 @@ static void request_is_answered(void **state)
 
 static void attempt_depends_on_the_vms_progress(void **state)
 {
-	guest_link_dial_while_working(t.link, NULL, 700);
+	guest_link_dial(t.link, NULL, 700, true);
 	expect("r");
-	assert_int_equal(t.stalled_ms, 700);
-	assert_int_equal(t.limit_ms, 0);
+	assert_int_equal(t.ms, 700);
+	assert_true(t.while_working);
 }
 
 static void unreachable_agent_is_reported_lost(void **state)
 {
-	guest_link_dial(t.link, NULL, 0);
+	guest_link_dial(t.link, NULL, 0, false);
 	expect("u");
 	assert_string_equal(t.text, "nobody answers");
 }
@@ -263,7 +255,7 @@ static void cleared_deadline_does_not_pass(void **state)
 
 static void cancelled_attempt_is_not_reported(void **state)
 {
-	guest_link_dial(t.link, NULL, 1000);
+	guest_link_dial(t.link, NULL, 1000, false);
 	guest_link_cancel_dial(t.link);
 	assert_true(t.cancelled);
 	expect_silence();
@@ -329,7 +321,7 @@ static void link_can_be_freed_in_callbacks(void **state)
 		end(state);
 		begin(state);
 		t.frees_at = callbacks[i];
-		guest_link_dial(t.link, NULL, callbacks[i] == UNREACHED ? 0 : 1000);
+		guest_link_dial(t.link, NULL, callbacks[i] == UNREACHED ? 0 : 1000, false);
 		expect(callbacks[i] == UNREACHED ? "u" : "r");
 		if (callbacks[i] == FRAME)
 			guest_says_done();

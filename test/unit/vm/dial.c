@@ -97,15 +97,12 @@ static void on_end(void *arg, int fd, const char *text)
 	loop_stop(t.loop);
 }
 
-static void dial(uint32_t limit_ms, bool while_working)
+static void dial(uint32_t ms, bool while_working)
 {
 	struct err e;
 
 	assert_int_equal(loop_new(&t.loop, &e), 0);
-	if (while_working)
-		dial_while_working(NULL, limit_ms, on_end, NULL);
-	else
-		dial_start(NULL, limit_ms, on_end, NULL);
+	dial_start(NULL, ms, while_working, on_end, NULL);
 	while (!t.over)
 		loop_run(t.loop);
 	loop_free(t.loop);
