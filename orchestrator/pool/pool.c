@@ -169,7 +169,7 @@ static void on_blank_died(void *arg, const char *reason)
 	struct pool_item *item = arg;
 	struct pool *p = item->pool;
 
-	log_warn("a blank VM in slot %u died: %s", vmproc_slot(item->vm), reason);
+	log_warn("a blank VM in slot %u died: %s", vmproc_id(item->vm)->slot, reason);
 	vmproc_drop(item->vm, NULL, NULL);
 	if (item->kept)
 		p->n_blanks--;

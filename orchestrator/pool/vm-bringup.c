@@ -148,7 +148,7 @@ static void fail(struct vm_bringup *b, const char *text)
 	char copy[ERR_TEXT_MAX];
 
 	snprintf(copy, sizeof(copy), "%s", text);
-	log_warn("the new VM in slot %u is dropped: %s", b->vm ? vmproc_slot(b->vm) : 0, copy);
+	log_warn("the new VM in slot %u is dropped: %s", b->vm ? vmproc_id(b->vm)->slot : 0, copy);
 	if (b->spec.template && b->state >= BRINGUP_RESTORING && b->state < BRINGUP_READY)
 		template_restored(b->spec.template, false);
 	vm_bringup_free(b);
@@ -171,7 +171,7 @@ static void on_inspected(void *arg, const struct inspected *found)
 	char what[ERR_TEXT_MAX + 64];
 
 	b->report = NULL;
-	snprintf(what, sizeof(what), "the VM in slot %u (%s)", vmproc_slot(b->vm), b->reason);
+	snprintf(what, sizeof(what), "the VM in slot %u (%s)", vmproc_id(b->vm)->slot, b->reason);
 	b->env->inspector->log(b->env->arg, what, found->text);
 	if (b->state != BRINGUP_RESTORING)
 		fail(b, b->reason);
@@ -197,7 +197,7 @@ static void on_late(void *arg)
 	};
 	struct vm_bringup *b = arg;
 
-	if (vmproc_progressed(&b->progress, vmproc_pid(b->vm), VM_GUEST_WORKS))
+	if (vmproc_progressed(&b->progress, vmproc_id(b->vm)->pid, VM_GUEST_WORKS))
 		guest_link_set_deadline(&b->guest, stalled_ms(b));
 	else
 		give_up(b, reasons[b->state]);

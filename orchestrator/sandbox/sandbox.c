@@ -239,10 +239,12 @@ void sandbox_free(struct sandbox *s)
 
 void sandbox_note_vm(struct sandbox *s, const struct ready_vm *ready)
 {
+	const struct vmproc_id *vm = vmproc_id(ready->vm);
+
 	memcpy(s->id, ready->id, sizeof(s->id));
-	s->slot = vmproc_slot(ready->vm);
-	s->pid = vmproc_pid(ready->vm);
-	memcpy(s->instance, vmproc_instance(ready->vm), sizeof(s->instance));
+	s->slot = vm->slot;
+	s->pid = vm->pid;
+	memcpy(s->instance, vm->instance, sizeof(s->instance));
 	s->created_at_ms = realtime_ms();
 	s->expires_at_ms =
 		s->config.timeout_s ? s->created_at_ms + (int64_t)s->config.timeout_s * 1000 : 0;
@@ -403,7 +405,7 @@ static void on_vm_ready(void *arg)
 static void leave_foreign(struct sandbox *s)
 {
 	static const uint8_t none[CTL_INSTANCE_LEN];
-	const uint8_t *instance = vmproc_instance(s->vm);
+	const uint8_t *instance = vmproc_id(s->vm)->instance;
 
 	if (!vmproc_is_foreign(s->vm) || !memcmp(instance, none, sizeof(none)))
 		return;

@@ -57,7 +57,8 @@ static bool extend_deadline(struct dial *d)
 
 	if (next_ms <= d->give_up_ms)
 		return true;
-	if (!d->stalled_ms || !vmproc_progressed(&d->progress, vmproc_pid(d->vm), VM_GUEST_WORKS))
+	if (!d->stalled_ms ||
+	    !vmproc_progressed(&d->progress, vmproc_id(d->vm)->pid, VM_GUEST_WORKS))
 		return false;
 	d->give_up_ms = next_ms + d->stalled_ms;
 	return true;

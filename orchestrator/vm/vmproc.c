@@ -480,19 +480,9 @@ struct loop *vmproc_loop(const struct vmproc *vm)
 	return vm->host->loop;
 }
 
-uint32_t vmproc_slot(const struct vmproc *vm)
+const struct vmproc_id *vmproc_id(const struct vmproc *vm)
 {
-	return vm->id.slot;
-}
-
-uint32_t vmproc_pid(const struct vmproc *vm)
-{
-	return vm->id.pid;
-}
-
-const uint8_t *vmproc_instance(const struct vmproc *vm)
-{
-	return vm->id.instance;
+	return &vm->id;
 }
 
 bool vmproc_is_foreign(const struct vmproc *vm)

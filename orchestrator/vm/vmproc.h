@@ -72,8 +72,8 @@ struct vmproc *vmproc_spawn(struct vmproc_host *h, const struct vmproc_spec *spe
 /* Identifies a VM. Slot and pid are reused for later VMs. The instance is unique: each CTL_FILL
  * chooses a random one. */
 struct vmproc_id {
-	uint32_t slot, pid; /* pid: in the host's namespace; 0: unknown */
-	uint8_t instance[CTL_INSTANCE_LEN];
+	uint32_t slot, pid;		    /* pid: in the host's namespace; 0: unknown */
+	uint8_t instance[CTL_INSTANCE_LEN]; /* all zeros before the VM is filled */
 };
 /*
  * Takes over the VM process that a previous instance of the service left in a slot. A VM that
@@ -83,7 +83,7 @@ struct vmproc_id {
 struct vmproc *vmproc_adopt(struct vmproc_host *h, const struct vmproc_id *id,
 			    const struct vmproc_spec *spec, const struct vmproc_owner *owner,
 			    void *arg);
-/* Returns true when the VM found is not the one to adopt; vmproc_instance() returns which it is. */
+/* Returns true when the VM found is not the one to adopt; vmproc_id() returns which it is. */
 bool vmproc_is_foreign(const struct vmproc *vm);
 /* Takes a slot with unknown contents and has the warden empty it. Returns 0, or -EBUSY when the
  * slot is taken or out of range. */
@@ -93,10 +93,7 @@ int vmproc_sweep(struct vmproc_host *h, uint32_t slot);
  * argument then calls its `fn` with the new argument. */
 void vmproc_set_owner(struct vmproc *vm, const struct vmproc_owner *owner, void *arg);
 struct loop *vmproc_loop(const struct vmproc *vm);
-uint32_t vmproc_slot(const struct vmproc *vm);
-/* Returns the pid in the host's namespace; 0: unknown. */
-uint32_t vmproc_pid(const struct vmproc *vm);
-const uint8_t *vmproc_instance(const struct vmproc *vm); /* all zeros before the VM is filled */
+const struct vmproc_id *vmproc_id(const struct vmproc *vm);
 /* Copies the last line of the VM's log, or of the guest's console output in it, to `out`: cut to
  * `size`, printable, empty when there is none. */
 enum vmproc_voice { VM_PROCESS, VM_GUEST };

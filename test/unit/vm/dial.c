@@ -47,9 +47,11 @@ struct loop *vmproc_loop(const struct vmproc *vm)
 	return t.loop;
 }
 
-uint32_t vmproc_pid(const struct vmproc *vm)
+const struct vmproc_id *vmproc_id(const struct vmproc *vm)
 {
-	return 1;
+	static const struct vmproc_id id = {.pid = 1};
+
+	return &id;
 }
 
 uint32_t vmproc_progress_begin(struct vmproc_progress *p, uint32_t period_ms)
