@@ -70,7 +70,7 @@ struct op *service_fork_from(struct service *c, const char *tenant, const char *
 	fork->fn = fn;
 	struct space *from = claim_source(fork, id, spec->n, &f);
 	if (!from)
-		return fork_refuse(fork, &f);
+		return fork_fail(fork, &f);
 	fork->config = from->config;
 	tenant_clamp(c, tenant, &fork->config);
 	fork_note_spec(fork, spec);
@@ -160,7 +160,7 @@ struct op *service_create_from(struct service *c, const char *tenant, const char
 	fork->created_fn = fn;
 	struct space *from = claim_source(fork, id, 1, &f);
 	if (!from || !apply(fork, from, spec, &f))
-		return fork_refuse(fork, &f);
+		return fork_fail(fork, &f);
 	fork_note_spec(fork, &(struct fork_spec){.n = 1, .reseed = true, .labels = spec->labels});
 	start_from_space(fork, from);
 	return &fork->op;
@@ -205,7 +205,7 @@ struct op *fork_into(struct service *c, const char *tenant, const char *checkpoi
 	fork->op.done_fn = fn;
 	snprintf(fork->into, sizeof(fork->into), "%s", id);
 	if (!fork_into_fits(c, tenant, checkpoint, id, &f))
-		return fork_refuse(fork, &f);
+		return fork_fail(fork, &f);
 	const struct sandbox *s = sandbox_living(c, tenant, id);
 	struct space *from = space_of(c, checkpoint);
 	fork->config = s->config;

@@ -101,9 +101,8 @@ bool fork_has_room(struct service *c, const char *tenant, unsigned n, const stru
 void fork_start(struct fork *fork, unsigned more);
 void fork_part_ready(struct fork *fork);
 void fork_step(struct fork *fork, enum fork_event event);
-void fork_fail(struct fork *fork, const struct failure *f);
-/* Does what fork_fail does. Returns the operation. */
-struct op *fork_refuse(struct fork *fork, const struct failure *f);
+/* Finishes the fork with the failure. Returns the operation. */
+struct op *fork_fail(struct fork *fork, const struct failure *f);
 
 /* Makes a row for each child that was not given up. Returns their number, or -ENOMEM. */
 int fork_make_rows(struct fork *fork, struct store_sandbox *rows);

@@ -131,10 +131,10 @@ static void fork_put_away(struct op *op)
 	tenant_put(fork->taker);
 }
 
-void fork_fail(struct fork *fork, const struct failure *f)
+struct op *fork_fail(struct fork *fork, const struct failure *f)
 {
 	snapshots_of_service(fork->op.service)->fork_failures++;
-	op_finish(&fork->op, f);
+	return op_finish(&fork->op, f);
 }
 
 /* --- children ------------------------------------------------------------------------------- */
@@ -664,12 +664,6 @@ struct fork *fork_new(struct service *c, const char *tenant, void *arg)
 	return fork;
 }
 
-struct op *fork_refuse(struct fork *fork, const struct failure *f)
-{
-	fork_fail(fork, f);
-	return &fork->op;
-}
-
 void fork_note_spec(struct fork *fork, const struct fork_spec *spec)
 {
 	fork->reseed = spec->reseed;
@@ -758,7 +752,7 @@ struct op *service_fork(struct service *c, const char *tenant, const char *id,
 						  .arg = fork};
 	if (!s || !fork_has_room(c, tenant, spec->n, &s->config.size, &f) ||
 	    !tree_claim(&fork->claim, &f))
-		return fork_refuse(fork, &f);
+		return fork_fail(fork, &f);
 	fork->parent = s;
 	fork->config = s->config;
 	fork_note_spec(fork, spec);
@@ -814,7 +808,7 @@ struct op *service_checkpoint(struct service *c, const char *tenant, const char 
 		s = NULL;
 	}
 	if (!s)
-		return fork_refuse(fork, &f);
+		return fork_fail(fork, &f);
 	fork->parent = s;
 	fork->config = s->config;
 	fork->take = *spec;
