@@ -4,13 +4,15 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/http/dispatch.h"
+#include "orchestrator/store/store.h"
 
 _Static_assert(REQUEST_HASH_LEN == IDEM_HASH_LEN, "the service gets the hashes as they are");
 
-static void add_sandbox(struct text *out, struct api *a, const struct request_made *made)
+static void add_sandbox(struct text *out, struct api *a, const struct store_answer *made)
 {
 	struct sandbox_view view;
 	struct failure f;
@@ -21,7 +23,7 @@ static void add_sandbox(struct text *out, struct api *a, const struct request_ma
 	text_created(out, a->config, made->ids, view.state);
 }
 
-static void add_children(struct text *out, const struct request_made *made)
+static void add_children(struct text *out, const struct store_answer *made)
 {
 	scoped_free const char **ids = must_alloc(FORK_MAX * sizeof(*ids));
 	scoped_free char *copy = must_alloc(strlen(made->ids) + 1);
@@ -38,7 +40,7 @@ static void add_children(struct text *out, const struct request_made *made)
 
 /* Adds the same answer as when the sandboxes were made, except for the reasons of failures, which
  * are not kept. */
-static void add_starts(struct text *out, const struct request_made *made)
+static void add_starts(struct text *out, const struct store_answer *made)
 {
 	scoped_free const char **ids = must_alloc(FORK_MAX * sizeof(*ids));
 	scoped_free const char **errors = must_alloc(FORK_MAX * sizeof(*errors));
@@ -54,7 +56,7 @@ static void add_starts(struct text *out, const struct request_made *made)
 }
 
 /* Returns the status: 404 when the checkpoint is gone. */
-static int add_checkpoint(struct text *out, struct api *a, const struct request_made *made)
+static int add_checkpoint(struct text *out, struct api *a, const struct store_answer *made)
 {
 	struct checkpoint_view view;
 	struct failure f;
@@ -65,9 +67,10 @@ static int add_checkpoint(struct text *out, struct api *a, const struct request_
 	return 201;
 }
 
-static void restore(void *arg, const struct request_made *made)
+static void restore(void *arg, const struct store_answer *made)
 {
 	struct api *a = arg;
+	int64_t age_ms = realtime_ms() - made->answered_at_ms;
 	struct text body = {0};
 	int status = 200;
 
@@ -85,8 +88,10 @@ static void restore(void *arg, const struct request_made *made)
 	}
 	if (status == 404) /* the checkpoint is gone: the request is made again */
 		return;
-	idem_restore(keyed_answers(a->http), made->tenant, made->key.key, made->key.asks, status,
-		     body.p, body.len, loop_now_ms(a->loop) - made->age_ms);
+	if (age_ms < 0) /* the wall clock may go back */
+		age_ms = 0;
+	idem_restore(keyed_answers(a->http), made->tenant, made->key, made->asks, status, body.p,
+		     body.len, loop_now_ms(a->loop) - (uint64_t)age_ms);
 	text_free(&body);
 }
 

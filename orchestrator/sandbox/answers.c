@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Records of requests with an Idempotency-Key in the catalogue. */
-#include <string.h>
-
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -30,38 +28,12 @@ const struct store_answer *op_answer(const struct op *op, const char *tenant, en
 	return out;
 }
 
-struct reader {
-	service_made_fn *each;
-	void *arg;
-	int64_t now_ms;
-};
-
-static void on_row(void *arg, const struct store_answer *row)
-{
-	const struct reader *reader = arg;
-	int64_t age_ms = reader->now_ms - row->answered_at_ms;
-	struct request_made made = {
-		.tenant = row->tenant,
-		.age_ms = age_ms > 0 ? (uint64_t)age_ms : 0, /* the wall clock may go back */
-		.kind = (enum made_kind)row->kind,
-		.ids = row->ids,
-		.pause_us = row->pause_us,
-		.ready_us = row->ready_us,
-		.copied_bytes = row->copied_bytes,
-	};
-
-	memcpy(made.key.key, row->key, sizeof(made.key.key));
-	memcpy(made.key.asks, row->asks, sizeof(made.key.asks));
-	reader->each(reader->arg, &made);
-}
-
 int service_requests_made(struct service *c, uint64_t max_age_ms, service_made_fn *each, void *arg,
 			  struct err *e)
 {
-	struct reader reader = {each, arg, realtime_ms()};
-	int ret = store_answers_purge(c->store, reader.now_ms - (int64_t)max_age_ms, e);
+	int ret = store_answers_purge(c->store, realtime_ms() - (int64_t)max_age_ms, e);
 
-	return ret < 0 ? ret : store_answers(c->store, on_row, &reader, e);
+	return ret < 0 ? ret : store_answers(c->store, each, arg, e);
 }
 
 /* The record of a key that cannot be removed is harmless until the next start: the API no longer

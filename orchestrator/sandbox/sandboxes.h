@@ -184,18 +184,12 @@ enum made_kind {
 	MADE_CHECKPOINT,
 	MADE_STARTS
 }; /* the values are those in the catalogue */
-/* The recorded result of a request with an Idempotency-Key. Valid during the callback only. */
-struct request_made {
-	struct request_key key;
-	const char *tenant;
-	uint64_t age_ms; /* since the request was recorded */
-	enum made_kind kind;
-	const char *ids;			   /* space-separated */
-	uint64_t pause_us, ready_us, copied_bytes; /* of a fork */
-};
+
+struct store_answer; /* store/store.h */
 /* Removes the recorded requests older than `max_age_ms`, then reports the others, oldest first. For
- * the start of the service only, since this takes O(n). Returns 0, or -errno with *e filled. */
-typedef void service_made_fn(void *arg, const struct request_made *made);
+ * the start of the service only, since this takes O(n). Returns 0, or -errno with *e filled. What
+ * `made` points to is valid during the callback only. */
+typedef void service_made_fn(void *arg, const struct store_answer *made);
 int service_requests_made(struct service *c, uint64_t max_age_ms, service_made_fn *each, void *arg,
 			  struct err *e);
 /* Removes the recorded result of a key; does nothing if there is none. */
