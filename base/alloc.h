@@ -13,16 +13,25 @@
 
 #include "base/log.h"
 
-/* Returns zeroed memory, never NULL. */
-static inline void *must_alloc(size_t size)
+static inline void *must_have(void *p, size_t size)
 {
-	void *p = calloc(1, size);
-
 	if (!p) {
 		log_error("out of memory (%zu bytes)", size);
 		abort();
 	}
 	return p;
+}
+
+/* Returns zeroed memory, never NULL. */
+static inline void *must_alloc(size_t size)
+{
+	return must_have(calloc(1, size), size);
+}
+
+/* Works like realloc, but never returns NULL: memory that was added is not zeroed. */
+static inline void *must_realloc(void *p, size_t size)
+{
+	return must_have(realloc(p, size), size);
 }
 
 /* Returns a copy of the text, never NULL. */

@@ -40,14 +40,8 @@ uint32_t history_last(const struct history_log *h)
 
 static void grow(struct history_log *h)
 {
-	const uint32_t room = h->room ? (uint32_t)min_u64(2 * h->room, HISTORY_MAX) : ROOM_FIRST;
-	struct history_entry *entries = must_alloc(room * sizeof(*entries));
-
-	if (h->count)
-		memcpy(entries, h->entries, h->count * sizeof(*entries));
-	free(h->entries);
-	h->entries = entries;
-	h->room = room;
+	h->room = h->room ? (uint32_t)min_u64(2 * h->room, HISTORY_MAX) : ROOM_FIRST;
+	h->entries = must_realloc(h->entries, h->room * sizeof(*h->entries));
 }
 
 static struct history_entry *append(struct history_log *h, const struct history_entry *entry)

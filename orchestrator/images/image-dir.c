@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/file.h"
 
@@ -116,13 +117,8 @@ int image_manifest_load(int dir, const char *name, struct image_manifest *out, u
 
 static void add_name(struct image_names *names, const char *name)
 {
-	if ((names->n & (names->n - 1)) == 0) {
-		size_t room = names->n ? 2 * names->n : 1;
-
-		names->all = realloc(names->all, room * sizeof(names->all[0]));
-		if (!names->all)
-			abort();
-	}
+	if ((names->n & (names->n - 1)) == 0)
+		names->all = must_realloc(names->all, (2 * names->n + 1) * sizeof(names->all[0]));
 	snprintf(names->all[names->n++], IMAGE_NAME_ROOM, "%s", name);
 }
 

@@ -20,17 +20,8 @@ uint32_t usage_cpu(uint64_t used_ms, uint64_t of_ms, uint32_t vcpus)
 /* Doubles the room, up to USAGE_KEPT. */
 static void grow(struct usage_ring *ring)
 {
-	unsigned room = ring->room ? 2 * ring->room : FIRST_ROOM;
-	struct usage_sample *more;
-
-	if (room > USAGE_KEPT)
-		room = USAGE_KEPT;
-	more = must_alloc(room * sizeof(*more));
-	if (ring->n)
-		memcpy(more, ring->samples, ring->n * sizeof(*more));
-	free(ring->samples);
-	ring->samples = more;
-	ring->room = room;
+	ring->room = ring->room ? min_u32(2 * ring->room, USAGE_KEPT) : FIRST_ROOM;
+	ring->samples = must_realloc(ring->samples, ring->room * sizeof(*ring->samples));
 }
 
 void usage_ring_add(struct usage_ring *ring, const struct usage_sample *sample)

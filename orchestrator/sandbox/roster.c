@@ -34,13 +34,8 @@ static void make_room(struct roster *r)
 {
 	if (r->n < r->room)
 		return;
-	size_t room = r->room ? 2 * r->room : FIRST_ROOM;
-	struct listed **all = must_alloc(room * sizeof(*all));
-	if (r->n)
-		memcpy(all, r->all, r->n * sizeof(*all));
-	free(r->all);
-	r->all = all;
-	r->room = room;
+	r->room = r->room ? 2 * r->room : FIRST_ROOM;
+	r->all = must_realloc(r->all, r->room * sizeof(struct listed *));
 }
 
 void roster_add(struct roster *r, struct listed *l)

@@ -49,9 +49,7 @@ void store_event(struct store *s, const struct audit_event *event)
 	const int64_t last_ms =
 		all->n_waiting ? all->waiting[all->n_waiting - 1].at_ms : all->last_ms;
 
-	all->waiting = realloc(all->waiting, (all->n_waiting + 1) * sizeof(*all->waiting));
-	if (!all->waiting)
-		abort();
+	all->waiting = must_realloc(all->waiting, (all->n_waiting + 1) * sizeof(*all->waiting));
 	size_t len = audit_line_new(line, all->last + all->n_waiting + 1, event);
 	line[len - 1] = '\0'; /* the newline */
 	all->waiting[all->n_waiting++] = (struct waiting_event){
