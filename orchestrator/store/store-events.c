@@ -38,7 +38,7 @@ const struct store_sql store_event_sql[] = {
 	{EVENT_LAST, "SELECT n, at_ms FROM events ORDER BY n DESC LIMIT 1"},
 	{EVENT_FROM, "SELECT n, at_ms FROM events WHERE n >= ?1 ORDER BY n LIMIT 1"},
 	{WEBHOOKS_SET, "INSERT OR REPLACE INTO webhooks (only, done) VALUES (1, ?1)"},
-	{WEBHOOKS_DONE, "SELECT done FROM webhooks"},
+	{WEBHOOKS_DONE, "SELECT done, 0 FROM webhooks"},
 	{0},
 };
 
@@ -148,17 +148,9 @@ static int read_event(struct store *s, sqlite3_stmt *st, uint64_t *n, int64_t *a
 	return ret;
 }
 
-/* Reads the first event from `n` on, like read_event. */
-static int read_from(struct store *s, uint64_t from, uint64_t *n, int64_t *at_ms, struct err *e)
-{
-	sqlite3_stmt *st = s->statements[EVENT_FROM];
-
-	store_bind(st, NUMBER(from));
-	return read_event(s, st, n, at_ms, e);
-}
-
 int store_events_later(struct store *s, int64_t at_ms, uint64_t *n, struct err *e)
 {
+	sqlite3_stmt *st = s->statements[EVENT_FROM];
 	uint64_t low = 0,
 		 high = s->events.last + 1; /* the event `low` is not later than at_ms, `high` is */
 
@@ -166,8 +158,9 @@ int store_events_later(struct store *s, int64_t at_ms, uint64_t *n, struct err *
 		const uint64_t middle = low + (high - low) / 2;
 		uint64_t found;
 		int64_t its_ms;
-		int ret = read_from(s, middle, &found, &its_ms, e);
 
+		store_bind(st, NUMBER(middle));
+		int ret = read_event(s, st, &found, &its_ms, e);
 		if (ret < 0)
 			return ret;
 		if (ret && found < high && its_ms <= at_ms)
@@ -204,21 +197,11 @@ struct store_events_count store_events_count(const struct store *s)
 
 /* --- webhooks -------------------------------------------------------------------------------- */
 
-/* Reads the number in the only row that the statement has. Returns 1, 0 without a row, or -errno.
- */
-static int read_number(struct store *s, sqlite3_stmt *st, uint64_t *n, struct err *e)
-{
-	int ret = store_next(s, st, e);
-
-	if (ret > 0)
-		*n = (uint64_t)sqlite3_column_int64(st, 0);
-	store_reset(st);
-	return ret;
-}
-
 int store_webhooks_done(struct store *s, uint64_t *n, struct err *e)
 {
-	return read_number(s, s->statements[WEBHOOKS_DONE], n, e);
+	int64_t no_time;
+
+	return read_event(s, s->statements[WEBHOOKS_DONE], n, &no_time, e);
 }
 
 int store_webhooks_set(struct store *s, uint64_t n, struct err *e)
