@@ -49,64 +49,36 @@ bool service_page(struct service *c, const struct list_name *list, size_t most,
 	return true;
 }
 
-/* Passes up to `most` of the page's remaining entries to `fn`. Returns true when more remain. */
-static bool walk(struct service *c, const struct list_name *list, struct list_page *page,
-		 size_t most, void (*fn)(void *arg, const struct listed *l), void *arg)
+/* Takes up to `most` of the page's remaining entries: *n from `*first` on. Returns true when more
+ * remain. */
+static bool take(struct service *c, const struct list_name *list, struct list_page *page,
+		 size_t most, struct listed *const **first, size_t *n)
 {
 	struct failure f;
 	const struct roster *r = roster_of(c, list, &f);
-	size_t at = r ? roster_after(r, &page->after) : 0;
+	const size_t from = r ? roster_after(r, &page->after) : 0;
+	const size_t rest = r ? roster_after(r, &page->last) - from : 0;
 
-	for (; r && at < r->n && list_position_compare(&r->all[at]->place, &page->last) <= 0;
-	     at++) {
-		if (!most--)
-			return true;
-		page->after = r->all[at]->place;
-		fn(arg, r->all[at]);
-	}
-	return false;
-}
-
-struct view_sink {
-	void (*sandbox)(void *arg, const struct sandbox_view *view);
-	void (*space)(void *arg, const struct space_view *view);
-	void (*checkpoint)(void *arg, const struct checkpoint_view *view);
-	void *arg;
-};
-
-static void emit_sandbox(void *arg, const struct listed *l)
-{
-	const struct view_sink *sink = arg;
-	struct sandbox_view view;
-
-	sandbox_view_fill(container_of(l, struct sandbox, listed), &view);
-	sink->sandbox(sink->arg, &view);
-}
-
-static void emit_space(void *arg, const struct listed *l)
-{
-	const struct view_sink *sink = arg;
-	struct space_view view;
-
-	space_view_fill(container_of(l, struct space, listed), &view);
-	sink->space(sink->arg, &view);
-}
-
-static void emit_checkpoint(void *arg, const struct listed *l)
-{
-	const struct view_sink *sink = arg;
-	struct checkpoint_view view;
-
-	checkpoint_view_fill(container_of(l, struct space, listed), &view);
-	sink->checkpoint(sink->arg, &view);
+	*n = rest < most ? rest : most;
+	*first = rest ? r->all + from : NULL;
+	if (*n)
+		page->after = (*first)[*n - 1]->place;
+	return rest > most;
 }
 
 bool service_list(struct service *c, const struct list_name *list, struct list_page *page,
 		  size_t most, void (*each)(void *arg, const struct sandbox_view *view), void *arg)
 {
-	struct view_sink sink = {.sandbox = each, .arg = arg};
+	struct listed *const *l;
+	struct sandbox_view view;
+	size_t n;
+	const bool more = take(c, list, page, most, &l, &n);
 
-	return walk(c, list, page, most, emit_sandbox, &sink);
+	for (; n; n--, l++) {
+		sandbox_view_fill(container_of(*l, struct sandbox, listed), &view);
+		each(arg, &view);
+	}
+	return more;
 }
 
 bool service_tree_spaces(struct service *c, const char *tenant, const char *root,
@@ -129,16 +101,30 @@ bool service_tree_spaces(struct service *c, const char *tenant, const char *root
 bool service_spaces(struct service *c, const struct list_name *list, struct list_page *page,
 		    size_t most, void (*each)(void *arg, const struct space_view *view), void *arg)
 {
-	struct view_sink sink = {.space = each, .arg = arg};
+	struct listed *const *l;
+	struct space_view view;
+	size_t n;
+	const bool more = take(c, list, page, most, &l, &n);
 
-	return walk(c, list, page, most, emit_space, &sink);
+	for (; n; n--, l++) {
+		space_view_fill(container_of(*l, struct space, listed), &view);
+		each(arg, &view);
+	}
+	return more;
 }
 
 bool service_checkpoints(struct service *c, const struct list_name *list, struct list_page *page,
 			 size_t most, void (*each)(void *arg, const struct checkpoint_view *view),
 			 void *arg)
 {
-	struct view_sink sink = {.checkpoint = each, .arg = arg};
+	struct listed *const *l;
+	struct checkpoint_view view;
+	size_t n;
+	const bool more = take(c, list, page, most, &l, &n);
 
-	return walk(c, list, page, most, emit_checkpoint, &sink);
+	for (; n; n--, l++) {
+		checkpoint_view_fill(container_of(*l, struct space, listed), &view);
+		each(arg, &view);
+	}
+	return more;
 }
