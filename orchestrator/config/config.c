@@ -672,13 +672,13 @@ bool config_sizes_auto(const struct config *c)
 	return strcmp(c->sizes, "auto") == 0;
 }
 
-int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX], struct err *e)
+int config_sizes(const struct config *c, struct size out[CONFIG_SIZES_MAX], struct err *e)
 {
 	const char *p = c->sizes;
 	int n = 0;
 
 	while (*p) {
-		struct config_size size = {0};
+		struct size size = {0};
 
 		if (!number_take(&p, 128, 65536, &size.ram_mib) || *p++ != 'x' ||
 		    !number_take(&p, 1, 32, &size.vcpus) ||
@@ -846,7 +846,7 @@ static int check_fleet(const struct config *c, struct err *e)
 
 static int check_together(const struct config *c, struct err *e)
 {
-	struct config_size sizes[CONFIG_SIZES_MAX];
+	struct size sizes[CONFIG_SIZES_MAX];
 	struct config_region regions[CONFIG_REGIONS_MAX];
 
 	if (config_regions(c, regions, e) < 0)

@@ -14,6 +14,7 @@
 
 #include "base/address.h"
 #include "base/err.h"
+#include "orchestrator/config/sandbox-config.h"
 
 #define CONFIG_PATH_MAX	  256
 #define CONFIG_REGION_MAX 31
@@ -109,13 +110,9 @@ int config_parse(struct config *out, const char *name, const char *text, size_t 
 bool config_sizes_auto(const struct config *c);
 
 #define CONFIG_SIZES_MAX 16
-struct config_size {
-	uint32_t ram_mib, vcpus;
-	uint32_t rootfs_gb; /* 0: the template's own */
-};
 /* Writes the sizes that the setting `sizes` lists to `out` and returns their number; -EINVAL with
- * *e filled when the setting is malformed. Not for "auto". */
-int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX], struct err *e);
+ * *e filled when the setting is malformed or "auto". */
+int config_sizes(const struct config *c, struct size out[CONFIG_SIZES_MAX], struct err *e);
 
 #define CONFIG_REGIONS_MAX 64
 struct config_region {

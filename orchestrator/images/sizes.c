@@ -68,27 +68,17 @@ static void add(struct sizes *s, struct size size)
 	s->all[s->n++] = size;
 }
 
-static void add_listed(struct sizes *s, const struct config *c, const struct size *own,
-		       const struct size *host)
-{
-	struct size limit = size_limit(host, own, &SIZE_NO_LIMIT);
-	struct config_size listed[CONFIG_SIZES_MAX];
-	struct err e;
-	int n = config_sizes(c, listed, &e);
-
-	for (int i = 0; i < n; i++) {
-		const struct size asked = {listed[i].vcpus, listed[i].ram_mib, listed[i].rootfs_gb};
-
-		add(s, size_exact(&asked, own, &limit));
-	}
-}
-
 void sizes_ahead(struct sizes *out, const struct config *c, const struct size *own,
 		 const struct size *host)
 {
+	struct size limit = size_limit(host, own, &SIZE_NO_LIMIT);
+	struct size listed[CONFIG_SIZES_MAX];
+	struct err e;
+	int n = config_sizes(c, listed, &e); /* negative with "auto" */
+
 	out->n = 0;
-	if (!config_sizes_auto(c))
-		add_listed(out, c, own, host);
+	for (int i = 0; i < n; i++)
+		add(out, size_exact(&listed[i], own, &limit));
 }
 
 uint64_t size_image_bytes(const struct size *image)

@@ -436,7 +436,7 @@ static void tier_keeps_defaults_of_other_limits(void **state)
 
 static void sizes_are_listed_in_order(void **state)
 {
-	struct config_size sizes[CONFIG_SIZES_MAX];
+	struct size sizes[CONFIG_SIZES_MAX];
 	struct config c = {.sizes = "4096x4,128x1,65536x32x1024"};
 	struct err e;
 
