@@ -9,6 +9,7 @@
 
 #include "base/address.h"
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "base/text-file.h"
@@ -546,24 +547,17 @@ int config_parse(struct config *out, const char *name, const char *text, size_t 
 static int load_file(struct config *c, const char *path, bool must_exist, struct err *e)
 {
 	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	scoped_free char *text = malloc(FILE_MAX_BYTES + 1);
-	size_t len = 0;
+	size_t len;
 
 	if (fd < 0 && errno == ENOENT && !must_exist)
 		return 0;
 	if (fd < 0)
 		return err_set(e, errno, "open the configuration file %s", path);
-	if (!text)
-		return err_set(e, ENOMEM, "read %s", path);
-	while (len <= FILE_MAX_BYTES) {
-		ssize_t n = read(fd, text + len, FILE_MAX_BYTES + 1 - len);
-
-		if (n < 0)
-			return err_set(e, errno, "read the configuration file %s", path);
-		if (n == 0)
-			return config_parse(c, path, text, len, e);
-		len += (size_t)n;
-	}
+	scoped_free char *text = file_text(fd, FILE_MAX_BYTES, &len, e);
+	if (text)
+		return config_parse(c, path, text, len, e);
+	if (e->code != -EFBIG)
+		return err_set(e, -e->code, "read the configuration file %s", path);
 	return err_say(e, EFBIG, "%s is not a configuration file: it is larger than %u KiB", path,
 		       FILE_MAX_BYTES >> 10);
 }
