@@ -88,7 +88,6 @@ struct agent_frame {
 	uint8_t stream;	  /* AGENT_PROC_BYTES: 1 or 2 */
 	uint32_t version; /* AGENT_PONG */
 	int32_t exit_code;
-	bool state_lost;
 	uint32_t errnum;	  /* AGENT_ERROR */
 	struct agent_entry entry; /* AGENT_ENTRY */
 	struct agent_file file;

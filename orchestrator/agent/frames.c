@@ -169,7 +169,7 @@ static bool read_payload(struct wire *w, struct agent_frame *f)
 		break;
 	case AGENT_EXIT:
 		f->exit_code = (int32_t)wire_get_u32(w);
-		f->state_lost = wire_get_u8(w) != 0;
+		wire_get_u8(w); /* whether the state was lost */
 		break;
 	case AGENT_DONE:
 		break;

@@ -18,12 +18,12 @@ struct outbox {
 	struct store *store;
 	int fd;
 	const char *wanted;
-	uint64_t done;	    /* number of the last event that ramet-notify is done with */
-	uint64_t seen;	    /* number of the last event that was looked at */
-	uint64_t sent;	    /* number of the last event that was sent; 0: none yet */
-	uint64_t dropped;   /* events */
-	bool asked;	    /* ramet-notify waits for an event */
-	struct loop_op *op; /* receives `request`, all the time */
+	uint64_t done;	  /* number of the last event that ramet-notify is done with */
+	uint64_t seen;	  /* number of the last event that was looked at */
+	uint64_t sent;	  /* number of the last event that was sent; 0: none yet */
+	uint64_t dropped; /* events */
+	bool asked;	  /* ramet-notify waits for an event */
+	/* Being received, all the time. */
 	struct notify_request request;
 	bool sending;
 	size_t len;
@@ -128,7 +128,6 @@ static void on_request(void *arg, int result)
 {
 	struct outbox *o = arg;
 
-	o->op = NULL;
 	if (result < 0) {
 		if (result != -ECANCELED)
 			log_error("webhooks stop: their socket failed: %s", strerror(-result));
@@ -141,7 +140,7 @@ static void on_request(void *arg, int result)
 
 static void receive(struct outbox *o)
 {
-	o->op = loop_recv(o->loop, o->fd, &o->request, sizeof(o->request), on_request, o);
+	loop_recv(o->loop, o->fd, &o->request, sizeof(o->request), on_request, o);
 }
 
 /* --- life ------------------------------------------------------------------------------------ */

@@ -36,7 +36,6 @@ static void sandbox_init(struct sandbox *s)
 {
 	struct exec_sandbox *e = exec_of(s);
 
-	e->sandbox = s;
 	main_lane_init(&e->main, s);
 	account_take(e, s->owner);
 }

@@ -59,7 +59,6 @@ struct exec_lane {
 
 /* This room's state for each sandbox, each tenant and the service. */
 struct exec_sandbox {
-	struct sandbox *sandbox;
 	struct exec_lane main;
 	struct list lanes;		 /* struct exec_lane, of contexts */
 	size_t n_calls;			 /* in all lanes */

@@ -64,15 +64,13 @@ struct template
 	struct templates *templates;
 	struct list link;	/* on templates->all, least recently requested first */
 	struct list queue_link; /* on templates->builds */
-	struct source source;
-	struct source_stamp stamp;   /* stamp of the source files of its image */
+	struct source source;	/* its stamp: of the files that its image was looked for with */
 	struct disk_job *disk_check; /* checks whether restores fail because the disk is full */
 	struct size size;
 	enum template_state state;
 	unsigned uses;		      /* references from template_get and template_hold */
 	struct list waits;	      /* struct template_wait */
 	char name[TEMPLATE_NAME_LEN]; /* of its image */
-	char key[TEMPLATE_KEY_LEN + 1];
 	struct template_job *job;
 	struct build *build;
 	struct failure failure; /* valid in TPL_FAILED */

@@ -50,7 +50,6 @@ void template_restored(struct template *t, bool well)
 struct template_files {
 	char dir[2 * CONFIG_PATH_MAX], state_dir[CONFIG_PATH_MAX];
 	struct source source;
-	struct source_stamp stamp;
 	bool evictable; /* mark as used now: eviction takes the least recently used image */
 };
 
@@ -79,7 +78,7 @@ static int open_files(struct disk_job *job)
 	/* Check the stamp after the open: the image holds only differences from the rootfs file
 	 * that is open now. */
 	source_stamp(&what->source, &now);
-	if (!source_stamp_equal(&now, &what->stamp))
+	if (!source_stamp_equal(&now, &what->source.stamp))
 		return err_say(
 			e, ENOENT,
 			"a source file of template %s was replaced; the template must be rebuilt",
@@ -99,7 +98,6 @@ struct disk_job *template_open(struct template *t, void (*done)(void *arg, struc
 	snprintf(what->dir, sizeof(what->dir), "%s/templates/%s", config->state_dir, t->name);
 	memcpy(what->state_dir, config->state_dir, sizeof(what->state_dir));
 	what->source = t->source;
-	what->stamp = t->stamp;
 	what->evictable = t != t->templates->def;
 	return disk_job_start(t->templates->env->loop, open_files, what, TEMPLATE_FDS, done, arg);
 }

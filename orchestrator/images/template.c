@@ -163,7 +163,6 @@ static struct template_job *job_new(struct template *t)
 	job->discard = t->discard;
 	snprintf(job->dir, sizeof(job->dir), "%s/templates", job->config.state_dir);
 	memcpy(job->name, t->name, sizeof(job->name));
-	memcpy(job->key, t->key, sizeof(job->key));
 	list_kept(t->templates, job);
 	return job;
 }
@@ -193,8 +192,7 @@ static void on_checked(void *owner, void *arg)
 
 	t->job = NULL;
 	memcpy(t->name, job->name, sizeof(t->name));
-	memcpy(t->key, job->key, sizeof(t->key));
-	t->stamp = job->source.stamp;
+	t->source.stamp = job->source.stamp;
 	if (job->remark[0])
 		log_warn("template %s is being rebuilt: %s", job->name, job->remark);
 	if (job->job.ret < 0) {
@@ -408,7 +406,7 @@ struct template *template_get(struct templates *ts, const struct source *from,
 		return NULL;
 	list_del(&t->link);
 	list_add_tail(&ts->all, &t->link);
-	bool old = t->state == TPL_READY && !source_stamp_equal(&from->stamp, &t->stamp);
+	bool old = t->state == TPL_READY && !source_stamp_equal(&from->stamp, &t->source.stamp);
 	if (old || t->state == TPL_NEW || t->state == TPL_FAILED)
 		t->source = *from;
 	if (old)

@@ -236,12 +236,8 @@ struct op *service_usage(struct service *c, const char *tenant, const char *id,
 	if (!s)
 		return op_finish(op, &f);
 	measure(usage_of(s));
-	if (usage_of(s)->measuring) {
-		list_add_tail(&usage_of(s)->calls, &op->link);
-		return op;
-	}
-	failure_no_memory(&f);
-	return op_finish(op, &f);
+	list_add_tail(&usage_of(s)->calls, &op->link);
+	return op;
 }
 
 /* --- hooks ----------------------------------------------------------------------------------- */

@@ -614,7 +614,6 @@ struct pool *pool_new(const struct template_env *env, struct templates *template
 	p->env = env;
 	p->templates = templates;
 	p->refill = (struct loop_timer){.fn = refill, .arg = p};
-	pool_bucket_init(&p->main, NULL, 0, 0);
 	return p;
 }
 
