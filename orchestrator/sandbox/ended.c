@@ -18,8 +18,6 @@
 
 #define KEPT_MS	    (3600 * 1000)
 #define KEPT_MAX    1000
-#define PURGE_ROWS  64 /* per batch; the loop waits for each batch */
-#define PURGE_MS    20 /* between two batches */
 #define RECORD_ROWS 64
 /* Between two attempts to record an end; the delay doubles. */
 #define RECORD_FIRST_MS 100
@@ -84,28 +82,16 @@ int ended_load(struct service *c, store_sandbox_fn *each, struct err *e)
 
 /* --- in the catalogue ----------------------------------------------------------------------- */
 
-/* Removes a batch of old rows. Waits while a write to the disk is in progress, so that batches do
- * not pile up on a slow disk. */
-static void purge(void *arg)
+int ended_purge(struct service *c, unsigned most)
 {
-	struct service *c = arg;
+	const int64_t before_ms = realtime_ms() - KEPT_MS;
 	struct err e;
-	int n = PURGE_ROWS;
 
-	if (!c->catalogue.job)
-		n = store_purge_ended(c->store, realtime_ms() - KEPT_MS, PURGE_ROWS, &e);
+	forget_old(c, before_ms);
+	int n = store_purge_ended(c->store, before_ms, most, &e);
 	if (n < 0)
 		log_error("ended sandboxes can't be removed from the catalogue: %s", e.text);
-	if (n == PURGE_ROWS)
-		loop_timer_set(c->loop, &c->ended.purge, PURGE_MS);
-}
-
-void ended_purge(struct service *c)
-{
-	forget_old(c, realtime_ms() - KEPT_MS);
-	c->ended.purge.fn = purge;
-	c->ended.purge.arg = c;
-	loop_timer_set(c->loop, &c->ended.purge, 0);
+	return n;
 }
 
 /* --- recording the end in the catalogue ----------------------------------------------------- */
@@ -216,7 +202,6 @@ void ended_close(struct service *c)
 {
 	struct err e;
 
-	loop_timer_clear(c->loop, &c->ended.purge);
 	loop_timer_clear(c->loop, &c->ended.record);
 	list_each_of_safe (s, struct sandbox, unrecorded, &c->ended.unrecorded) {
 		if (write_end(s, &e) < 0)

@@ -16,7 +16,7 @@ struct ended_sandboxes {
 	size_t n_kept;
 	struct list unrecorded; /* ended sandboxes whose end is not in the catalogue */
 	size_t n_unrecorded;
-	struct loop_timer record, purge;
+	struct loop_timer record;
 	uint32_t record_ms; /* delay of the next try to write ends; 0: the last one succeeded */
 };
 
@@ -34,8 +34,9 @@ void ended_keep(struct sandbox *s);
 /* Calls `each` with the service for the catalogue's recently ended sandboxes. Returns 0, or -errno
  * with *e filled. */
 int ended_load(struct service *c, store_sandbox_fn *each, struct err *e);
-/* Frees the sandboxes that ended long ago, and starts to remove them from the catalogue. */
-void ended_purge(struct service *c);
+/* Frees the sandboxes that ended long ago, and removes the oldest of them from the catalogue.
+ * Returns how many rows it removed, at most `most`, or -errno. */
+int ended_purge(struct service *c, unsigned most);
 /* Tries a last time to record the ends that are not in the catalogue yet. If that fails, the next
  * instance finds that the VMs are gone. */
 void ended_close(struct service *c);

@@ -13,8 +13,6 @@
 #include "orchestrator/service/upkeep.h"
 
 #define READ_ROWS   64	/* read in each turn of the loop, which waits for it */
-#define PURGE_ROWS  64	/* removed in each turn */
-#define PURGE_MS    20	/* between two batches */
 #define EVENT_BYTES 512 /* of an event in the catalogue, with what SQLite adds; most take less */
 #define DAY_MS	    (24ll * 3600 * 1000)
 
@@ -177,24 +175,15 @@ void service_events_end(struct service *c)
 
 /* --- bounds ---------------------------------------------------------------------------------- */
 
-static void purge(void *arg)
+int events_purge(struct service *c, unsigned most)
 {
-	struct service *c = arg;
 	struct err e;
 	int64_t before_ms = realtime_ms() - c->config.audit_days * DAY_MS;
-	int n = PURGE_ROWS;
+	int n = store_events_purge(c->store, before_ms, most, &e);
 
-	if (!c->catalogue.job)
-		n = store_events_purge(c->store, before_ms, PURGE_ROWS, &e);
 	if (n < 0)
 		log_error("old events can't be removed from the catalogue: %s", e.text);
-	if (n == PURGE_ROWS)
-		loop_timer_set(c->loop, &upkeep_of(c)->events.purge, PURGE_MS);
-}
-
-void events_purge(struct service *c)
-{
-	loop_timer_start(c->loop, &upkeep_of(c)->events.purge, purge, c, 0);
+	return n;
 }
 
 void events_init(struct service *c)
@@ -205,6 +194,5 @@ void events_init(struct service *c)
 
 void events_fini(struct service *c)
 {
-	loop_timer_clear(c->loop, &upkeep_of(c)->events.purge);
 	ops_free(&upkeep_of(c)->events.follows);
 }

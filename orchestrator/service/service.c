@@ -37,6 +37,8 @@
 #define SLEEP_MIN_MS	  1000
 #define SHUTDOWN_LIMIT_MS 20000
 #define LIVE_LOOKS	  5
+#define PURGE_ROWS	  64 /* per batch; the loop waits for each batch */
+#define PURGE_MS	  20 /* between two batches */
 
 /* --- closing -------------------------------------------------------------------------------- */
 
@@ -127,13 +129,25 @@ static void end_graces(struct service *c)
 		catalogue_sync(c, NULL, NULL);
 }
 
+/* Removes a batch of old rows from the catalogue. Waits while a write to the disk is in progress,
+ * so that batches do not pile up on a slow disk. */
+static void purge(void *arg)
+{
+	struct service *c = arg;
+	int n = PURGE_ROWS;
+
+	if (!c->catalogue.job && (n = ended_purge(c, PURGE_ROWS)) < PURGE_ROWS)
+		n = events_purge(c, PURGE_ROWS);
+	if (n == PURGE_ROWS)
+		loop_timer_set(c->loop, &upkeep_of(c)->purge, PURGE_MS);
+}
+
 static void on_housekeeping(void *arg)
 {
 	struct service *c = arg;
 
 	note_sleep(c);
-	ended_purge(c);
-	events_purge(c);
+	loop_timer_set(c->loop, &upkeep_of(c)->purge, 0);
 	end_graces(c);
 	spaces_scrub(c);
 	spaces_lost_check(c);
@@ -305,7 +319,7 @@ int service_new(struct service **out, struct loop *loop, const struct config *co
 	templates_start(c->templates);
 	loop_timer_start(loop, &upkeep_of(c)->housekeeping, on_housekeeping, c, HOUSEKEEPING_MS);
 	upkeep_of(c)->slept_ms = boottime_ms() - now_ns() / 1000000;
-	ended_purge(c);
+	loop_timer_start(loop, &upkeep_of(c)->purge, purge, c, 0);
 	pool_start(c->pool);
 	disk_start(c);
 	sampler_start(c, USAGE_STEP_MS);
@@ -428,7 +442,7 @@ void service_free(struct service *c)
 	loop_timer_clear(c->loop, &upkeep_of(c)->housekeeping);
 	loop_timer_clear(c->loop, &c->promises_timer);
 	loop_timer_clear(c->loop, &upkeep_of(c)->closing_limit);
-	loop_timer_clear(c->loop, &c->ended.purge);
+	loop_timer_clear(c->loop, &upkeep_of(c)->purge);
 	loop_timer_clear(c->loop, &c->ended.record);
 	events_fini(c);
 	backups_free(c);

@@ -17,7 +17,7 @@ struct disk_found {
 };
 
 struct upkeep {
-	struct loop_timer housekeeping;
+	struct loop_timer housekeeping, purge;
 	uint64_t slept_ms; /* total ms that the host was suspended since its boot */
 	struct loop_timer closing_limit;
 	struct deferred closed;
@@ -31,8 +31,7 @@ struct upkeep {
 		struct loop_timer timer;
 	} disk;
 	struct {
-		struct list follows; /* calls that read them */
-		struct loop_timer purge;
+		struct list follows;	     /* calls that read them */
 		void (*on_added)(void *arg); /* NULL: no listener */
 		void *arg;
 	} events;
@@ -66,8 +65,8 @@ const char *load_error(const struct service *c, char *text, size_t size);
 
 /* Prepares service_events; the catalogue is open. */
 void events_init(struct service *c);
-/* Removes events that are too old. */
-void events_purge(struct service *c);
+/* Removes events that are too old, at most `most`. Returns their number, or -errno. */
+int events_purge(struct service *c, unsigned most);
 void events_fini(struct service *c);
 
 /* Detaches the backup in progress from the service, which is being freed. */
