@@ -42,9 +42,9 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	s->pid = row->pid;
 	memcpy(s->instance, row->instance, sizeof(s->instance));
 	sandbox_set_env(s, row->env ? row->env : "", row->env_len);
-	sandbox_set_metadata(s, row->metadata);
-	sandbox_set_ancestors(s, row->ancestors);
-	sandbox_set_labels(s, row->labels);
+	sandbox_set_text(&s->metadata, row->metadata);
+	sandbox_set_text(&s->ancestors, row->ancestors);
+	sandbox_set_text(&s->labels, row->labels);
 	s->depth = row->depth;
 	s->score = row->score;
 	/* Continue after the reserved numbers: the previous instance may have used any of them. */

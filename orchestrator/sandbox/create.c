@@ -245,8 +245,8 @@ static bool copy_spec(struct sandbox *s, const struct sandbox_spec *spec)
 	size_t len = env_size(spec->env), at = 0;
 	char *env = malloc(len + 1);
 
-	if (!env || !sandbox_set_metadata(s, spec->metadata ? spec->metadata : "{}") ||
-	    !sandbox_set_labels(s, spec->labels ? spec->labels : "{}")) {
+	if (!env || !sandbox_set_text(&s->metadata, spec->metadata ? spec->metadata : "{}") ||
+	    !sandbox_set_text(&s->labels, spec->labels ? spec->labels : "{}")) {
 		free(env);
 		return false;
 	}

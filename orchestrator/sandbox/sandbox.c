@@ -181,8 +181,7 @@ void sandbox_set_env(struct sandbox *s, const void *env, size_t len)
 		s->env_list[i++] = at;
 }
 
-/* Replaces `*field`; returns false and leaves it unchanged when there is no memory. */
-static bool replace_text(char **field, const char *text)
+bool sandbox_set_text(char **field, const char *text)
 {
 	char *copy = strdup(text);
 
@@ -191,21 +190,6 @@ static bool replace_text(char **field, const char *text)
 	free(*field);
 	*field = copy;
 	return true;
-}
-
-bool sandbox_set_metadata(struct sandbox *s, const char *metadata)
-{
-	return replace_text(&s->metadata, metadata);
-}
-
-bool sandbox_set_labels(struct sandbox *s, const char *labels)
-{
-	return replace_text(&s->labels, labels);
-}
-
-bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors)
-{
-	return replace_text(&s->ancestors, ancestors);
 }
 
 /* Frees everything except the record of the sandbox. */

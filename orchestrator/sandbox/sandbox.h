@@ -116,10 +116,8 @@ bool sandbox_step(struct sandbox *s, enum sandbox_event event);
 void sandbox_schedule(struct sandbox *s);
 struct sandbox *sandbox_new(struct service *c, const char *id, const char *tenant);
 void sandbox_set_env(struct sandbox *s, const void *env, size_t len);
-/* Copies the text. Returns false, changing nothing, when memory is short. */
-bool sandbox_set_metadata(struct sandbox *s, const char *metadata);
-bool sandbox_set_labels(struct sandbox *s, const char *labels);
-bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors);
+/* Replaces a sandbox's text. Returns false, changing nothing, when memory is short. */
+bool sandbox_set_text(char **field, const char *text);
 /* Frees the sandbox and all its calls, without calling back. */
 void sandbox_free(struct sandbox *s);
 /* Starts the timers of a sandbox that has its VM, from its recorded times. */

@@ -30,7 +30,7 @@ static bool inherit(struct fork *fork, struct sandbox *s)
 	checkpoint_ref_set(&snapshots_of(s)->checkpoint,
 			   p ? fork->checkpoint.to : from->checkpoint);
 	snapshots_of(s)->given = (struct given_state){fork->seq, fork->state_seq};
-	return sandbox_set_metadata(s, fork->metadata ? fork->metadata : metadata);
+	return sandbox_set_text(&s->metadata, fork->metadata ? fork->metadata : metadata);
 }
 
 /* Puts the child into its tree: below the sandbox that is forked, or below the one whose state the
@@ -72,7 +72,7 @@ static struct sandbox *sandbox_of(struct fork *fork)
 	s->config = fork->config;
 	s->seq = fork->seq;
 	exec_of(s)->main.guest_busy = fork->guest_busy;
-	if (inherit(fork, s) && sandbox_set_labels(s, fork->labels) &&
+	if (inherit(fork, s) && sandbox_set_text(&s->labels, fork->labels) &&
 	    replay_copy(&exec_of(s)->replay, &fork->replay) == 0 &&
 	    exec_copy(s, fork->parent ? &fork->point : fork->open.call) == 0)
 		return s;

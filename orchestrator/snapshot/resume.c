@@ -134,8 +134,8 @@ static struct sandbox *sandbox_of(struct resume *r)
 	s->score = p->score;
 	exec_of(s)->main.guest_busy = r->open.guest_busy;
 	sandbox_set_env(s, p->env, p->env_len);
-	if (sandbox_set_metadata(s, p->metadata) && sandbox_set_labels(s, p->labels) &&
-	    exec_copy(s, r->open.call) == 0)
+	if (sandbox_set_text(&s->metadata, p->metadata) &&
+	    sandbox_set_text(&s->labels, p->labels) && exec_copy(s, r->open.call) == 0)
 		return s;
 	sandbox_free(s);
 	return NULL;
