@@ -8,16 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "base/file.h"
-#include "orchestrator/config/config.h"
-
-int bases_open(const char *state_dir, struct err *e)
-{
-	char path[CONFIG_PATH_MAX + 16];
-
-	snprintf(path, sizeof(path), "%s/bases", state_dir);
-	return directory_open(path, e);
-}
+#include "orchestrator/images/image-dir.h"
 
 int base_name(int fd, char name[static BASE_NAME_ROOM], struct err *e)
 {
@@ -35,7 +26,7 @@ int base_name(int fd, char name[static BASE_NAME_ROOM], struct err *e)
 static int open_record(const char *state_dir, int fd, int flags, struct err *e)
 {
 	char name[BASE_NAME_ROOM], record[BASE_NAME_ROOM + 1];
-	scoped_fd int bases = bases_open(state_dir, e);
+	scoped_fd int bases = state_dir_open(state_dir, "bases", e);
 
 	if (bases < 0 || base_name(fd, name, e) < 0)
 		return e->code;

@@ -12,8 +12,6 @@
 
 #define BASE_NAME_ROOM 96
 
-/* Opens STATE_DIR/bases. Returns its descriptor, or -errno with *e filled. */
-int bases_open(const char *state_dir, struct err *e);
 /* Writes the name of an open file: the same file always has the same name, and different files
  * never share one. Returns 0, or -errno with *e filled. */
 int base_name(int fd, char name[static BASE_NAME_ROOM], struct err *e);

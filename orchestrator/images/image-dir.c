@@ -12,8 +12,17 @@
 #include "base/alloc.h"
 #include "base/fd.h"
 #include "base/file.h"
+#include "orchestrator/config/config.h"
 
 #define MANIFEST "manifest"
+
+int state_dir_open(const char *state_dir, const char *name, struct err *e)
+{
+	char path[CONFIG_PATH_MAX + 16];
+
+	snprintf(path, sizeof(path), "%s/%s", state_dir, name);
+	return directory_open(path, e);
+}
 
 void image_tmp_name(const char *name, char out[static IMAGE_NAME_ROOM])
 {

@@ -11,6 +11,9 @@
 
 #define IMAGE_TMP ".tmp"
 
+/* Opens STATE_DIR/NAME, and makes it if it is missing. Returns a descriptor, or -errno. */
+int state_dir_open(const char *state_dir, const char *name, struct err *e);
+
 /* Writes the temporary name of an image, NAME.tmp. */
 void image_tmp_name(const char *name, char out[static IMAGE_NAME_ROOM]);
 /* Makes NAME.tmp in the directory `parent`. Returns a descriptor of it, or -errno. */

@@ -180,11 +180,9 @@ static bool is_litter(const struct config *config, const char *entry)
 
 void templates_sweep(const struct config *config)
 {
-	char path[CONFIG_PATH_MAX + 16];
 	struct image_names names = {0};
+	scoped_fd int parent = state_dir_open(config->state_dir, "templates", NULL);
 
-	snprintf(path, sizeof(path), "%s/templates", config->state_dir);
-	scoped_fd int parent = directory_open(path, NULL);
 	if (parent >= 0)
 		image_names_read(parent, &names, NULL);
 	for (size_t i = 0; i < names.n; i++)
@@ -415,10 +413,8 @@ int template_files_clean(void *arg)
 
 static int make_directory(const struct build_files *b, struct err *e)
 {
-	char path[CONFIG_PATH_MAX + 16];
+	scoped_fd int parent = state_dir_open(b->state_dir, "templates", e);
 
-	snprintf(path, sizeof(path), "%s/templates", b->state_dir);
-	scoped_fd int parent = directory_open(path, e);
 	return parent < 0 ? parent : image_dir_new(parent, b->name, e);
 }
 

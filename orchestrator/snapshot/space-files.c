@@ -13,24 +13,12 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "orchestrator/images/bases.h"
 #include "orchestrator/images/templates.h"
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/snapshot/snapshots.h"
 
-#define LOST	".lost"
-#define YEAR_MS (INT64_C(365) * 24 * 3600 * 1000)
-
 /* --- directories ---------------------------------------------------------------------------- */
-
-static int open_dir(const char *state_dir, const char *name, struct err *e)
-{
-	char path[CONFIG_PATH_MAX + 16];
-
-	snprintf(path, sizeof(path), "%s/%s", state_dir, name);
-	return directory_open(path, e);
-}
 
 static int sync_path(const char *path, struct err *e)
 {
@@ -46,21 +34,6 @@ static uint64_t bytes_on_disk(const struct stat *st)
 	return (uint64_t)st->st_blocks * 512;
 }
 
-/* Removes root file systems that no Space uses, and incomplete ones. No freeze may be running. */
-static void sweep_bases(const char *state_dir)
-{
-	struct image_names names = {0};
-	scoped_fd int fd = bases_open(state_dir, NULL);
-	struct stat st;
-
-	if (fd >= 0)
-		image_names_read(fd, &names, NULL);
-	for (size_t i = 0; i < names.n; i++)
-		if (fstatat(fd, names.all[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink == 1)
-			unlinkat(fd, names.all[i], 0);
-	image_names_free(&names);
-}
-
 /* Renames the directory to its temporary name before removing it, so that an interrupted removal
  * does not leave a lost Space. Returns true when both names are gone. */
 static bool remove_named(int parent, const char *name, const char *tmp)
@@ -74,12 +47,12 @@ bool space_remove(const char *state_dir, const char *id)
 {
 	char tmp[IMAGE_NAME_ROOM], lost[IMAGE_NAME_ROOM];
 	struct err e;
-	scoped_fd int parent = open_dir(state_dir, "spaces", &e);
+	scoped_fd int parent = state_dir_open(state_dir, "spaces", &e);
 
 	if (parent < 0)
 		return false;
 	image_tmp_name(id, tmp);
-	snprintf(lost, sizeof(lost), "%s" LOST, id);
+	snprintf(lost, sizeof(lost), "%s" SPACE_LOST, id);
 	image_dir_remove(parent, tmp);
 	return remove_named(parent, id, tmp) && remove_named(parent, lost, tmp);
 }
@@ -100,83 +73,6 @@ uint64_t space_freed_bytes(const char *state_dir, const char *id)
 			bytes += bytes_on_disk(&st);
 	image_names_free(&names);
 	return bytes;
-}
-
-/* --- sweep ---------------------------------------------------------------------------------- */
-
-/* Removes `suffix` from the end of `name`; returns false if it is not there. */
-static bool cut(char *name, const char *suffix)
-{
-	size_t len = strlen(name), tail = strlen(suffix);
-
-	if (len <= tail || strcmp(name + len - tail, suffix) != 0)
-		return false;
-	name[len - tail] = 0;
-	return true;
-}
-
-/* Returns when the Space was lost, in ms since the epoch. A time in the future or more than a year
- * ago comes from a wrong clock: then the retention period starts now. */
-static int64_t lost_since(int parent, const char *lost)
-{
-	const int64_t now = realtime_ms();
-	struct stat st;
-
-	if (fstatat(parent, lost, &st, AT_SYMLINK_NOFOLLOW) == 0) {
-		int64_t since = (int64_t)st.st_mtim.tv_sec * 1000;
-
-		if (since <= now && since > now - YEAR_MS)
-			return since;
-	}
-	utimensat(parent, lost, NULL, AT_SYMLINK_NOFOLLOW);
-	return now;
-}
-
-static int64_t mark_lost(int parent, const char *id, const char *lost)
-{
-	if (renameat(parent, id, parent, lost) < 0)
-		log_error("space %s: its directory can't be renamed to %s: %s", id, lost,
-			  strerror(errno));
-	utimensat(parent, lost, NULL, AT_SYMLINK_NOFOLLOW);
-	return realtime_ms();
-}
-
-static void sweep_one(int parent, const char *name, const struct spaces_sweep *s)
-{
-	char id[IMAGE_NAME_ROOM], lost[IMAGE_NAME_ROOM + sizeof(LOST)];
-
-	snprintf(id, sizeof(id), "%s", name);
-	bool half = cut(id, IMAGE_TMP), was_lost = cut(id, LOST);
-	/* Skip a copy of a Space that was made by hand: its name, cut to the length of an id, would
-	 * be the Space's. */
-	if (strlen(id) > SANDBOX_ID_LEN)
-		return;
-	snprintf(lost, sizeof(lost), "%s" LOST, id);
-	if (s->is_space(s->arg, id)) {
-		if ((half || was_lost) && renameat(parent, name, parent, id) == 0)
-			log_info("space %s: its directory was renamed back from %s", id, name);
-	} else if (half) {
-		s->on_leftover(s->arg, id);
-	} else if (!s->is_gone(s->arg, id)) {
-		s->on_lost(s->arg, id,
-			   was_lost ? lost_since(parent, lost) : mark_lost(parent, id, lost));
-	}
-}
-
-int spaces_sweep(const char *state_dir, const struct spaces_sweep *s, struct err *e)
-{
-	scoped_fd int parent = open_dir(state_dir, "spaces", e);
-	struct image_names names = {0};
-	int ret = parent < 0 ? parent : image_names_read(parent, &names, e);
-
-	for (size_t i = 0; i < names.n; i++)
-		if (!strncmp(names.all[i], SPACE_ID_PREFIX, strlen(SPACE_ID_PREFIX)) ||
-		    !strncmp(names.all[i], CHECKPOINT_ID_PREFIX, strlen(CHECKPOINT_ID_PREFIX)))
-			sweep_one(parent, names.all[i], s);
-	image_names_free(&names);
-	if (ret == 0)
-		sweep_bases(state_dir);
-	return ret;
 }
 
 /* --- known copies --------------------------------------------------------------------------- */
@@ -294,7 +190,7 @@ struct base {
  * which the caller closes. */
 static int open_bases(struct space_write *w, struct base *base, struct err *e)
 {
-	int bases = bases_open(w->state_dir, e);
+	int bases = state_dir_open(w->state_dir, "bases", e);
 
 	if (bases < 0)
 		return bases;
@@ -459,7 +355,7 @@ static int publish(struct space_write *w)
 /* Makes the directory. */
 static int begin(struct space_write *w)
 {
-	w->parent = open_dir(w->state_dir, "spaces", &w->job.err);
+	w->parent = state_dir_open(w->state_dir, "spaces", &w->job.err);
 	if (w->parent < 0)
 		return w->parent;
 	w->dir = image_dir_new(w->parent, w->manifest.image.name, &w->job.err);

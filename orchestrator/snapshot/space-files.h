@@ -66,6 +66,8 @@ int space_read_step(void *job);
 void space_read_fini(struct space_read *r);
 void space_read_free(void *job);
 
+#define SPACE_LOST ".lost" /* ends the name of a directory that the catalogue does not name */
+
 /* Removes a Space's directory, under each of its names; returns true when nothing of it is left.
  * The copy of its root file system stays for other Spaces. */
 bool space_remove(const char *state_dir, const char *id);
@@ -73,22 +75,5 @@ bool space_remove(const char *state_dir, const char *id);
 /* Returns how many bytes on disk the removal of a Space's directory would free: of the files that
  * have no other name. A file that a VM has open is freed when that ends. */
 uint64_t space_freed_bytes(const char *state_dir, const char *id);
-
-/*
- * The start of the service classifies the directories by name. ID.tmp is incomplete: a leftover. A
- * directory that the catalogue does not name is lost: the Space was frozen after the backup from
- * which the catalogue was restored, or power failed before its freeze was answered. It is kept as
- * ID.lost, and renamed to ID when a catalogue names it.
- */
-struct spaces_sweep {
-	bool (*is_space)(void *arg, const char *id);
-	bool (*is_gone)(void *arg, const char *id); /* a former Space: its files may be removed */
-	void (*on_leftover)(void *arg, const char *id);
-	void (*on_lost)(void *arg, const char *id, int64_t since_ms); /* on the wall clock */
-	void *arg;
-};
-/* Classifies all directories at the start, on the loop thread, and removes root file systems that
- * no directory uses. Returns 0, or -errno with *e filled. */
-int spaces_sweep(const char *state_dir, const struct spaces_sweep *s, struct err *e);
 
 #endif

@@ -5,12 +5,19 @@
  * catalogue does not name is kept for LOST_KEPT_MS, since the catalogue may have been restored from
  * an older backup.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/elements.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/images/image-dir.h"
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/snapshot/checkpoint.h"
 #include "orchestrator/snapshot/internal.h"
@@ -18,6 +25,7 @@
 
 #define LOST_KEPT_DAYS 7
 #define LOST_KEPT_MS   (INT64_C(1000) * 24 * 3600 * LOST_KEPT_DAYS)
+#define YEAR_MS	       (INT64_C(365) * 24 * 3600 * 1000)
 
 struct lost_space {
 	struct list link; /* on snapshot_service.lost_spaces */
@@ -76,9 +84,9 @@ void space_files_drop(struct service *c, const char *id)
 
 /* --- lost Spaces ---------------------------------------------------------------------------- */
 
-static void on_lost(void *arg, const char *id, int64_t since_ms)
+/* `since_ms`: when it was lost, on the wall clock. */
+static void add_lost(struct service *c, const char *id, int64_t since_ms)
 {
-	struct service *c = arg;
 	struct lost_space *lost = must_alloc(sizeof(*lost));
 	int64_t left = since_ms + LOST_KEPT_MS - realtime_ms();
 
@@ -113,6 +121,113 @@ void service_spaces_lost(struct service *c,
 		each(arg, lost->id, lost->removed_at_ms);
 }
 
+/* --- sweep ---------------------------------------------------------------------------------- */
+
+/* Removes `suffix` from the end of `name`; returns false if it is not there. */
+static bool cut(char *name, const char *suffix)
+{
+	size_t len = strlen(name), tail = strlen(suffix);
+
+	if (len <= tail || strcmp(name + len - tail, suffix) != 0)
+		return false;
+	name[len - tail] = 0;
+	return true;
+}
+
+/* Returns when the Space was lost, in ms since the epoch. A time in the future or more than a year
+ * ago comes from a wrong clock: then the retention period starts now. */
+static int64_t lost_since(int parent, const char *lost)
+{
+	const int64_t now = realtime_ms();
+	struct stat st;
+
+	if (fstatat(parent, lost, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		int64_t since = (int64_t)st.st_mtim.tv_sec * 1000;
+
+		if (since <= now && since > now - YEAR_MS)
+			return since;
+	}
+	utimensat(parent, lost, NULL, AT_SYMLINK_NOFOLLOW);
+	return now;
+}
+
+static int64_t mark_lost(int parent, const char *id, const char *lost)
+{
+	if (renameat(parent, id, parent, lost) < 0)
+		log_error("space %s: its directory can't be renamed to %s: %s", id, lost,
+			  strerror(errno));
+	utimensat(parent, lost, NULL, AT_SYMLINK_NOFOLLOW);
+	return realtime_ms();
+}
+
+/* Returns whether the catalogue records the Space as gone. If the catalogue can't be read, returns
+ * false, so that the directory is kept. */
+static bool is_gone(struct service *c, const char *id)
+{
+	struct err e;
+
+	return store_space_is_gone(c->store, id, &e) > 0;
+}
+
+static void sweep_one(struct service *c, int parent, const char *name)
+{
+	char id[IMAGE_NAME_ROOM], lost[IMAGE_NAME_ROOM + sizeof(SPACE_LOST)];
+
+	snprintf(id, sizeof(id), "%s", name);
+	bool half = cut(id, IMAGE_TMP), was_lost = cut(id, SPACE_LOST);
+	/* Skip a copy of a Space that was made by hand: its name, cut to the length of an id, would
+	 * be the Space's. */
+	if (strlen(id) > SANDBOX_ID_LEN)
+		return;
+	snprintf(lost, sizeof(lost), "%s" SPACE_LOST, id);
+	if (space_of(c, id)) {
+		if ((half || was_lost) && renameat(parent, name, parent, id) == 0)
+			log_info("space %s: its directory was renamed back from %s", id, name);
+	} else if (half) {
+		space_files_drop(c, id);
+	} else if (!is_gone(c, id)) {
+		add_lost(c, id, was_lost ? lost_since(parent, lost) : mark_lost(parent, id, lost));
+	}
+}
+
+/* Removes root file systems that no Space uses, and incomplete ones. No freeze may be running. */
+static void sweep_bases(const char *state_dir)
+{
+	struct image_names names = {0};
+	scoped_fd int fd = state_dir_open(state_dir, "bases", NULL);
+	struct stat st;
+
+	if (fd >= 0)
+		image_names_read(fd, &names, NULL);
+	for (size_t i = 0; i < names.n; i++)
+		if (fstatat(fd, names.all[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink == 1)
+			unlinkat(fd, names.all[i], 0);
+	image_names_free(&names);
+}
+
+/*
+ * Classifies all directories by name, on the loop thread. ID.tmp is incomplete: a leftover. A
+ * directory that the catalogue does not name is lost: the Space was frozen after the backup from
+ * which the catalogue was restored, or power failed before its freeze was answered. It is kept as
+ * ID.lost, and renamed to ID when a catalogue names it. Also removes root file systems that no
+ * directory uses.
+ */
+static int sweep(struct service *c, struct err *e)
+{
+	scoped_fd int parent = state_dir_open(c->config.state_dir, "spaces", e);
+	struct image_names names = {0};
+	int ret = parent < 0 ? parent : image_names_read(parent, &names, e);
+
+	for (size_t i = 0; i < names.n; i++)
+		if (!strncmp(names.all[i], SPACE_ID_PREFIX, strlen(SPACE_ID_PREFIX)) ||
+		    !strncmp(names.all[i], CHECKPOINT_ID_PREFIX, strlen(CHECKPOINT_ID_PREFIX)))
+			sweep_one(c, parent, names.all[i]);
+	image_names_free(&names);
+	if (ret == 0)
+		sweep_bases(c->config.state_dir);
+	return ret;
+}
+
 /* --- start ---------------------------------------------------------------------------------- */
 
 static void on_row(void *arg, const struct store_space *row)
@@ -125,31 +240,15 @@ static void drop(void *arg, const char *id)
 	space_files_drop(arg, id);
 }
 
-static bool is_space(void *arg, const char *id)
-{
-	return space_of(arg, id) != NULL;
-}
-
-/* Returns whether the catalogue records the Space as gone. If the catalogue can't be read, returns
- * false, so that the directory is kept. */
-static bool is_gone(void *arg, const char *id)
-{
-	struct service *c = arg;
-	struct err e;
-
-	return store_space_is_gone(c->store, id, &e) > 0;
-}
-
 /* Loads the Spaces. A missing directory is found later, by the scrub or a resume. */
 int spaces_load(struct service *c, struct err *e)
 {
-	const struct spaces_sweep sweep = {is_space, is_gone, drop, on_lost, c};
 	int ret = checkpoints_drop_unstored(c, e);
 
 	if (ret == 0)
 		ret = store_spaces(c->store, on_row, c, e);
 	if (ret == 0)
-		ret = spaces_sweep(c->config.state_dir, &sweep, e);
+		ret = sweep(c, e);
 	if (ret == 0)
 		ret = store_spaces_gone(c->store, drop, c, e);
 	spaces_lost_check(c);
