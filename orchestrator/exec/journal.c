@@ -406,22 +406,6 @@ void journal_times(struct journal *j, uint64_t expires_ms, uint64_t idle_since_m
 
 /* --- rewriting the log ---------------------------------------------------------------------- */
 
-struct rewrite {
-	struct journal *journal;
-	size_t skip; /* bytes of the oldest events to leave out */
-};
-
-static void write_event(void *arg, const struct event *ev, const char *traceparent)
-{
-	struct rewrite *r = arg;
-
-	if (r->skip) {
-		r->skip -= ev->len < r->skip ? ev->len : r->skip;
-		return;
-	}
-	journal_event(r->journal, ev, traceparent);
-}
-
 static void write_point(struct journal *j, const struct exec_point *p)
 {
 	if (!p->running)
@@ -439,12 +423,16 @@ static void write_point(struct journal *j, const struct exec_point *p)
 
 static void write_all(struct journal *j, const struct journal_state *now, size_t replay_most)
 {
-	struct rewrite r = {j, 0};
+	size_t left = now->replay.bytes;
+	const struct event *ev;
+	const char *trace;
 
-	if (now->replay.bytes > replay_most)
-		r.skip = now->replay.bytes - replay_most;
 	journal_seq(j, now->seq, now->seq_reserved);
-	replay_each(&now->replay, write_event, &r);
+	for (uint64_t seq = 0; (ev = replay_after(&now->replay, seq, &trace)); seq = ev->seq) {
+		if (left <= replay_most)
+			journal_event(j, ev, trace);
+		left -= ev->len;
+	}
 	for (uint32_t i = 0; i < now->history.count; i++)
 		journal_history(j, &now->history.entries[i]);
 	for (const struct exec_point *p = &now->point; p; p = p->next)

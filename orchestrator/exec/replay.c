@@ -179,17 +179,6 @@ static const char *trace_of(const struct replay_entry *entry)
 	return entry->traced ? entry->copy->bytes + entry->ev.len : NULL;
 }
 
-void replay_each(const struct replay *r,
-		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
-		 void *arg)
-{
-	for (size_t i = 0; i < r->count; i++) {
-		const struct replay_entry *entry = entry_at(r, i);
-
-		each(arg, &entry->ev, trace_of(entry));
-	}
-}
-
 const struct event *replay_after(const struct replay *r, uint64_t seq, const char **traceparent)
 {
 	size_t low = 0, high = r->count;

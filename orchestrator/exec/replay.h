@@ -31,9 +31,6 @@ void replay_move(struct replay *to, struct replay *from);
 void replay_drop(struct replay *r, size_t bytes);
 /* Returns the time of the first event, in ms since the epoch; INT64_MAX when there is none. */
 int64_t replay_since_ms(const struct replay *r);
-void replay_each(const struct replay *r,
-		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
-		 void *arg);
 /* Returns the first event with a higher number than `seq`, or NULL. */
 const struct event *replay_after(const struct replay *r, uint64_t seq, const char **traceparent);
 /* Returns the number of the last event; 0 when there is none. */

@@ -14,25 +14,29 @@ static void expect(bool right)
 		abort();
 }
 
-static void on_event(void *arg, const struct event *ev, const char *traceparent)
+static void check_events(const struct replay *r)
 {
-	uint64_t *last = arg;
+	const struct event *ev;
+	const char *traceparent;
+	uint64_t last = 0;
+	size_t n = 0;
 
-	expect(ev->seq > *last && ev->type <= EVENT_FAULT && ev->len <= REPLAY_BYTES_MAX);
-	expect(ev->type < EVENT_RESULT || bundle_is_sound(ev->data, ev->len));
-	expect((ev->type == EVENT_ERROR) == (ev->code != NULL));
-	expect(!traceparent || strlen(traceparent) > 0);
-	*last = ev->seq;
+	for (; (ev = replay_after(r, last, &traceparent)); last = ev->seq, n++) {
+		expect(ev->seq > last && ev->type <= EVENT_FAULT && ev->len <= REPLAY_BYTES_MAX);
+		expect(ev->type < EVENT_RESULT || bundle_is_sound(ev->data, ev->len));
+		expect((ev->type == EVENT_ERROR) == (ev->code != NULL));
+		expect(!traceparent || strlen(traceparent) > 0);
+	}
+	expect(n == r->count); /* else the events are not in the order of their numbers */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct journal_state s;
-	uint64_t last = 0;
 	struct err e;
 
 	if (journal_read(data, size, &s, &e) == 0) {
-		replay_each(&s.replay, on_event, &last);
+		check_events(&s.replay);
 		expect(s.replay.bytes <= REPLAY_BYTES_MAX);
 		expect(s.history.count <= HISTORY_MAX);
 		for (uint32_t i = 0; i < s.history.count; i++) {

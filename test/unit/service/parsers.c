@@ -227,10 +227,8 @@ struct seen {
 	size_t bytes;
 };
 
-static void note_event(void *arg, const struct event *ev, const char *traceparent)
+static void note_event(struct seen *seen, const struct event *ev, const char *traceparent)
 {
-	struct seen *seen = arg;
-
 	if (seen->n++)
 		assert_int_equal(ev->seq, seen->last + 1);
 	else
@@ -242,6 +240,17 @@ static void note_event(void *arg, const struct event *ev, const char *traceparen
 		return;
 	assert_int_equal(ev->data[0], (uint8_t)ev->seq);
 	assert_memory_equal(ev->data, ev->data + 1, ev->len - 1); /* all are the same */
+}
+
+static struct seen note_events(const struct replay *r)
+{
+	const struct event *ev;
+	const char *traceparent;
+	struct seen seen = {0};
+
+	while ((ev = replay_after(r, seen.last, &traceparent)))
+		note_event(&seen, ev, traceparent);
+	return seen;
 }
 
 static void add(struct replay *r, uint64_t seq, size_t len)
@@ -259,12 +268,10 @@ static void test_replay_keeps_the_last_events(void **state)
 	struct replay r = {0};
 
 	for (uint64_t seq = 1; seq <= 5000; seq++) {
-		struct seen seen = {0};
-
 		add(&r, seq, below(50));
 		if (seq % 100)
 			continue;
-		replay_each(&r, note_event, &seen);
+		struct seen seen = note_events(&r);
 		assert_int_equal(seen.last, seq);
 		assert_int_equal(seen.n, seq < REPLAY_EVENTS_MAX ? seq : REPLAY_EVENTS_MAX);
 	}
@@ -276,10 +283,8 @@ static void test_replay_is_bounded_in_bytes(void **state)
 	struct replay r = {0};
 
 	for (uint64_t seq = 1; seq <= 300; seq++) {
-		struct seen seen = {0};
-
 		add(&r, seq, below(REPLAY_BYTES_MAX / 4));
-		replay_each(&r, note_event, &seen);
+		struct seen seen = note_events(&r);
 		assert_int_equal(seen.last, seq);
 		assert_true(seen.bytes <= REPLAY_BYTES_MAX);
 	}
@@ -289,12 +294,10 @@ static void test_replay_is_bounded_in_bytes(void **state)
 static void test_longest_line_is_kept_with_its_exit(void **state)
 {
 	struct replay r = {0};
-	struct seen seen = {0};
 
 	add(&r, 1, LINE_MAX_BYTES);
 	add(&r, 2, 0);
-	replay_each(&r, note_event, &seen);
-	assert_int_equal(seen.n, 2);
+	assert_int_equal(note_events(&r).n, 2);
 	replay_fini(&r);
 }
 
