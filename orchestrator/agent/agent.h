@@ -101,6 +101,10 @@ struct agent_frame {
  * -errno with *e filled for a frame that a correct guest would not send. */
 ssize_t agent_frame_read(const uint8_t *buf, size_t len, struct agent_frame *out, struct err *e);
 
+/* Returns whether a path stays within the folder that it is relative to: it has at most `depth`
+ * parts, and none of them is empty, "." or "..". */
+bool agent_path_is_plain(const uint8_t *path, size_t len, uint32_t depth);
+
 /* Requests as they are sent. The caller of an encoder frees `p`, or passes it to agent_send. */
 struct agent_bytes {
 	uint8_t *p; /* NULL after an error */

@@ -15,6 +15,22 @@
 
 /* --- from the guest ------------------------------------------------------------------------- */
 
+bool agent_path_is_plain(const uint8_t *path, size_t len, uint32_t depth)
+{
+	const uint8_t *at = path, *end = path + len;
+
+	for (;; depth--) {
+		const uint8_t *slash = memchr(at, '/', (size_t)(end - at));
+		size_t part = (size_t)((slash ? slash : end) - at);
+
+		if (!depth || !part || (at[0] == '.' && (part == 1 || (part == 2 && at[1] == '.'))))
+			return false;
+		if (!slash)
+			return true;
+		at = slash + 1;
+	}
+}
+
 /* Returns true when the fields are consistent, as those of a real file are. */
 static bool entry_is_sound(const struct agent_entry *n)
 {

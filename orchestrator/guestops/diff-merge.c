@@ -158,23 +158,11 @@ static bool is_under(const struct agent_entry *n, const char *root)
 	       (n->path_len == len || n->path[len] == '/');
 }
 
-/* Returns whether the path may be in a listing: none of its parts is empty, "." or "..". Such a
- * part could lead out of the root. */
+/* Returns whether a listing may have the path: one that is not plain could leave the root. */
 static bool is_walked(const struct agent_entry *n)
 {
-	const char *at = (const char *)n->path, *end = at + n->path_len;
-
-	if (n->path_len == 1)
-		return *at == '/';
-	while (at < end && *at++ == '/') {
-		const char *slash = memchr(at, '/', (size_t)(end - at));
-		size_t len = (size_t)((slash ? slash : end) - at);
-
-		if (!len || (at[0] == '.' && (len == 1 || (len == 2 && at[1] == '.'))))
-			return false;
-		at += len;
-	}
-	return at == end;
+	return n->path_len && n->path[0] == '/' &&
+	       (n->path_len == 1 || agent_path_is_plain(n->path + 1, n->path_len - 1, UINT32_MAX));
 }
 
 int diff_merge_entry(struct diff_merge *m, unsigned side, const struct agent_entry *entry,

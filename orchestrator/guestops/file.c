@@ -125,28 +125,12 @@ static const struct guest_op_kind stat_kind = {
 	.fini = fini,
 };
 
-/* Returns whether the name is a path within a folder, of at most `depth` parts. */
-static bool is_entry_name(const struct agent_file *f, uint32_t depth)
-{
-	const uint8_t *at = f->name, *end = f->name + f->name_len;
-
-	for (;; depth--) {
-		const uint8_t *slash = memchr(at, '/', (size_t)(end - at));
-		size_t len = (size_t)((slash ? slash : end) - at);
-
-		if (!depth || !len || (at[0] == '.' && (len == 1 || (len == 2 && at[1] == '.'))))
-			return false;
-		if (!slash)
-			return true;
-		at = slash + 1;
-	}
-}
-
 static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 {
 	struct file_op *o = of(op);
 
-	if (frame->type != AGENT_NODE || !is_entry_name(&frame->file, o->depth)) {
+	if (frame->type != AGENT_NODE ||
+	    !agent_path_is_plain(frame->file.name, frame->file.name_len, o->depth)) {
 		guest_op_fail_rules(op);
 	} else if (o->limit && o->count == o->limit) {
 		guest_op_enough(op);
