@@ -69,14 +69,13 @@ static bool add_header(struct curl_slist **list, const char *name, const char *v
 	return longer != NULL;
 }
 
-static bool add_headers(struct curl_slist **list, const struct post *p,
-			const struct audit_line *head, const char *line, size_t len)
+static bool add_signature(struct curl_slist **list, const struct post *p,
+			  const struct audit_line *head, const char *line, size_t len)
 {
 	char signature[SIGNATURE_MAX];
 
 	sign(signature, p->config->webhook_secret, time(NULL), line, len);
-	return add_header(list, "Content-Type", "application/json") &&
-	       add_header(list, "Ramet-Event", head->name) &&
+	return add_header(list, "Ramet-Event", head->name) &&
 	       add_header(list, "Ramet-Delivery", head->id) &&
 	       add_header(list, "Ramet-Signature", signature);
 }
@@ -100,29 +99,17 @@ static int send_now(struct post *p, const char *line, size_t len, struct curl_sl
 	return 0;
 }
 
-int post_json(struct post *p, const char *body, size_t len, struct err *e)
-{
-	struct curl_slist *headers = NULL;
-	int r;
-
-	if (add_header(&headers, "Content-Type", "application/json"))
-		r = send_now(p, body, len, headers, e);
-	else
-		r = err_set(e, ENOMEM, "make the headers of a request");
-	curl_slist_free_all(headers);
-	return r;
-}
-
-int post_send(struct post *p, const struct audit_line *head, const char *line, size_t len,
+int post_send(struct post *p, const struct audit_line *head, const char *body, size_t len,
 	      struct err *e)
 {
 	struct curl_slist *headers = NULL;
 	int r;
 
-	if (add_headers(&headers, p, head, line, len))
-		r = send_now(p, line, len, headers, e);
+	if (add_header(&headers, "Content-Type", "application/json") &&
+	    (!head || add_signature(&headers, p, head, body, len)))
+		r = send_now(p, body, len, headers, e);
 	else
-		r = err_set(e, ENOMEM, "make the headers of a webhook");
+		r = err_set(e, ENOMEM, "make the headers of a %s", head ? "webhook" : "request");
 	curl_slist_free_all(headers);
 	return r;
 }

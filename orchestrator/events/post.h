@@ -11,12 +11,9 @@ struct post;
 
 /* Must not run in two threads at the same time. `config` must outlive *out. */
 int post_new(struct post **out, const struct config *config, const char *url, struct err *e);
-/* Sends one line and waits for the answer, 30 s at most. Returns 0 when the answer's status is 2xx.
- */
-int post_send(struct post *p, const struct audit_line *head, const char *line, size_t len,
+/* Sends a body of JSON and waits for the answer, 30 s at most. `head`: of the line that the body
+ * is, which is signed; NULL: the body is not signed. Returns 0 when the answer's status is 2xx. */
+int post_send(struct post *p, const struct audit_line *head, const char *body, size_t len,
 	      struct err *e);
-
-/* Like post_send, for a body of JSON, which is not signed. */
-int post_json(struct post *p, const char *body, size_t len, struct err *e);
 
 #endif

@@ -62,7 +62,7 @@ static int post(const char *body, size_t len, struct err *e)
 	for (unsigned i = 0; r < 0 && i < ATTEMPTS; i++) {
 		if (i)
 			sleep(RETRY_AFTER);
-		r = post_json(own.post, body, len, e);
+		r = post_send(own.post, NULL, body, len, e);
 	}
 	return r;
 }
