@@ -167,10 +167,8 @@ void backups_free(struct service *c)
 
 void backup_sweep(const struct service *c)
 {
-	char path[CONFIG_PATH_MAX + 16], log[sizeof(path) + 4];
+	char path[CONFIG_PATH_MAX + 16];
 
 	copy_path(c, path);
-	unlink(path);
-	snprintf(log, sizeof(log), "%s-wal", path);
-	unlink(log);
+	store_remove(path);
 }

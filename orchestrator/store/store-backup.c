@@ -90,13 +90,12 @@ int store_backup_step(struct store_backup *b, struct err *e)
 	return fsync(b->fd) < 0 ? err_set(e, errno, "write the copy to disk") : 1;
 }
 
-/* Removes the copy and its log, which stays when it is closed (store_open_db). */
-static void remove_copy(const struct store_backup *b)
+void store_remove(const char *path)
 {
 	char wal[PATH_MAX];
 
-	unlink(b->path);
-	if (snprintf(wal, sizeof(wal), "%s-wal", b->path) < (int)sizeof(wal))
+	unlink(path);
+	if (snprintf(wal, sizeof(wal), "%s-wal", path) < (int)sizeof(wal))
 		unlink(wal);
 }
 
@@ -108,7 +107,7 @@ int store_backup_end(struct store_backup *b)
 	sqlite3_close(b->to);
 	sqlite3_close(b->from);
 	if (fd >= 0)
-		remove_copy(b);
+		store_remove(b->path);
 	free(b->path);
 	free(b);
 	return fd;

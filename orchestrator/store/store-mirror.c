@@ -302,16 +302,6 @@ static int on_log(void *arg, sqlite3 *db, const char *name, int pages)
 	return SQLITE_OK;
 }
 
-static void remove_live(const char *path)
-{
-	char *log = sqlite3_mprintf("%s-wal", path);
-
-	unlink(path);
-	if (log)
-		unlink(log);
-	sqlite3_free(log);
-}
-
 static bool read_id(sqlite3 *db, char id[ID_LEN + 1])
 {
 	sqlite3_stmt *st = NULL;
@@ -367,7 +357,7 @@ static int make_live(const struct store *s, sqlite3 **live, const char *path, st
 {
 	char id[ID_LEN + 1];
 
-	remove_live(path);
+	store_remove(path);
 	random_id(id, sizeof(id), "");
 	/* Space is reserved, as journals may fill the tmpfs. */
 	if (open_live(live, path, e) < 0 || begin_copy(*live, s->path, e) < 0 ||
@@ -389,7 +379,7 @@ int store_mirror_open(struct store *s, const char *path, struct err *e)
 		ret = make_live(s, &live, path, e);
 	if (ret < 0) {
 		sqlite3_close(live);
-		remove_live(path);
+		store_remove(path);
 		free(m->path);
 		free(m);
 		return ret;
@@ -430,7 +420,7 @@ void store_mirror_close(struct store *s)
 	store_finalize(s->db);
 	sqlite3_close(s->db);
 	if (whole)
-		remove_live(m->path);
+		store_remove(m->path);
 	s->db = m->disk;
 	s->mirror = NULL;
 	forget_noted(m);

@@ -332,5 +332,7 @@ int store_backup_new(struct store_backup **out, const char *path, const char *to
 int store_backup_step(struct store_backup *b, struct err *e);
 /* Frees the backup and unlinks the copy; returns its descriptor, which the caller owns. */
 int store_backup_end(struct store_backup *b);
+/* Removes a database and its log, which stays when the database is closed (store_open_db). */
+void store_remove(const char *path);
 
 #endif
