@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/turn.h"
 
-#include <linux/sched.h>
 #include <linux/sched/types.h>
 #include <sys/syscall.h>
 #include <unistd.h>

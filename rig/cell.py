@@ -55,6 +55,11 @@ def free_ports(n: int) -> list[int]:
     return ports
 
 
+def write_secret(path: Path, text: str) -> None:
+    path.touch(0o600)
+    path.write_text(text)
+
+
 def text_of(value: str) -> str:
     return base64.b64encode(value.encode()).decode()
 
@@ -199,7 +204,7 @@ class Front:
     def __init__(self, folder: Path, text: str, port: int, pem: str, *changes: tuple[str, Any]) -> None:
         self.port, self.config = port, folder / "haproxy.cfg"
         self.admin, own_pem = folder / "admin.sock", folder / "front.pem"
-        own_pem.write_text(pem)
+        write_secret(own_pem, pem)
         for old, new in (
             (r"    (user|group) haproxy\n", ""),
             (r"/run/haproxy/admin.sock", f"{self.admin}"),

@@ -22,15 +22,15 @@ cmd_fleet() {
 		case $1 in
 		--stand-ins) where=stand_ins ;;
 		--port)
-			[[ ${2:-} =~ ^[1-9][0-9]{0,4}$ ]] && ((${2} < 65535)) ||
-				die "fleet: --port must be from 1 to 65534, not '${2:-}': a fleet also takes the port after it"
+			[[ ${2:-} =~ ^[1-9][0-9]{0,4}$ ]] && ((${2} <= 65400)) ||
+				die "fleet: --port must be a number from 1 to 65400, not '${2:-}'"
 			port=$2
 			shift
 			;;
 		-*) die "fleet: there is no option '$1'; $fleet_usage" ;;
 		*)
 			[[ -z $n && $1 =~ ^[1-9][0-9]?$ ]] ||
-				die "fleet: the number of hosts must be one from 1 to 99, not '${n:+$n }$1'; $fleet_usage"
+				die "fleet: there must be from 1 to 99 hosts, not '${n:+$n }$1'; $fleet_usage"
 			n=$1
 			;;
 		esac
@@ -40,12 +40,13 @@ cmd_fleet() {
 	need_etcd
 	need_haproxy
 	where=${where:-$(where)}
+	[[ -z $(fleet_place) ]] || die "fleet: a fleet runs already; ./dev fleet stop ends it"
 	trap end_fleet EXIT
 	trap 'exit 130' INT TERM
 	"fleet_$where" "${n:-3}" "$port"
 }
 
-# Every command WORD …, to the fleet that runs.
+# fleet_obey COMMAND [NAME …]: checks a command to the fleet that runs, and passes it on
 fleet_obey() {
 	case $1:$# in
 	stop:1 | kill:2 | start:2 | on:[3-9] | on:??*) fleet_ask "$@" ;;
@@ -55,22 +56,27 @@ fleet_obey() {
 	esac
 }
 
-# fleet_here PYTHON RAMETCTL ARG…: runs the program on this machine until it ends, what is forwarded
-# to it ends, or a signal comes. The program is in the background, since bash does not obey a signal
-# while it waits for a command.
+# fleet_here PYTHON RAMETCTL ARG…: runs the program on this machine. Returns when the program, or a
+# connection to the rig, has ended. The program is in the background, since bash does not obey a
+# signal while it waits for a command.
 fleet_here() {
+	local program=(env RAMET_ETCD="$(etcd_dir)/etcd" RAMET_HAPROXY="$(haproxy_dir)" RAMETCTL="$2"
+		RAMET_BUILD="$top/build/release" PYTHONDONTWRITEBYTECODE=1
+		SERVICE_SERVER="$top/build/release/test/service/service_server"
+		RAMET_INIT="$top/build/release/guest/ramet-init" "$1" "$top/rig/run_fleet.py" "${@:3}")
+	as_root true # a password is asked for now
+	[[ $(id -u) -eq 0 ]] || program=(sudo -E "${program[@]}")
 	set -m
-	as_root env RAMET_ETCD="$(etcd_dir)/etcd" RAMET_HAPROXY="$(haproxy_dir)" RAMETCTL="$2" \
-		RAMET_BUILD="$top/build/release" PYTHONDONTWRITEBYTECODE=1 \
-		SERVICE_SERVER="$top/build/release/test/service/service_server" \
-		RAMET_INIT="$top/build/release/guest/ramet-init" "$1" "$top/rig/run_fleet.py" "${@:3}" </dev/null &
+	"${program[@]}" </dev/null &
 	set +m
-	groups+=($!)
-	wait -n
+	fleet_program=$!
+	# shellcheck disable=SC2086 # there is one in the rig only
+	wait -n "$fleet_program" ${fleet_ssh:-}
 }
 
 fleet_boots_rig=no
 end_fleet() {
+	[[ -z ${fleet_program:-} ]] || as_root kill "$fleet_program" 2>/dev/null || true
 	stop_groups
 	# shellcheck disable=SC2086 # either may not have been started
 	kill ${fleet_ssh:-} ${fleet_forward:-} 2>/dev/null || true
@@ -132,13 +138,18 @@ fleet_rig() {
 	fleet_forward=$!
 	fleet_here python3 "" --folder "$front" --fronts "$forwarded"
 }
+# fleet_answers FOLDER CMD…: whether a fleet obeys there; CMD runs a command on that machine as root
+fleet_answers() {
+	"${@:2}" python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])' \
+		"$1/control" </dev/null 2>/dev/null
+}
 # fleet_place: prints where a fleet runs: stand_ins, native or rig; nothing if there is none
 fleet_place() {
-	if [[ -S $fleet_stand_ins/control ]]; then
+	if [[ -S $fleet_stand_ins/control ]] && fleet_answers "$fleet_stand_ins" as_root; then
 		echo stand_ins
-	elif [[ -S $native_root/fleet/control ]]; then
+	elif [[ -e $native_root ]] && fleet_answers "$native_root/fleet" as_root; then
 		echo native
-	elif rig_is_up && rig_host test -S "$fleet_files_in_rig/control" </dev/null; then
+	elif rig_is_up && fleet_answers "$fleet_files_in_rig" rig_host; then
 		echo rig
 	fi
 }

@@ -27,7 +27,7 @@ import urllib.request
 from pathlib import Path
 from typing import Iterable
 
-from cell import BUILD, Authority, Etcd, Front, Member, rametctl, until
+from cell import BUILD, Authority, Etcd, Front, Member, rametctl, until, write_secret
 
 REGIONS = ("fsn", "hel")
 API_PORT, PEER_PORT, FLEET_CELL = 7070, 7443, 1
@@ -81,11 +81,6 @@ def say(*lines: str) -> None:
     print(*lines, sep="\n", flush=True)
 
 
-def write_secret(path: Path, text: str) -> None:
-    path.touch(0o600)
-    path.write_text(text)
-
-
 def run(*command: object) -> None:
     subprocess.run([str(word) for word in command], check=True)
 
@@ -102,8 +97,8 @@ class Network:
         assert self.switch.stdout
         if self.switch.stdout.readline() != "ready\n":
             raise SystemExit(
-                f"fleet: the network {self.prefix}0/24 is in use: if a fleet of this checkout runs, end it first"
-                " with ./dev fleet stop"
+                f"fleet: the network {self.prefix}0/24 cannot be made (the error is above): if a fleet of this"
+                " checkout runs, end it first with ./dev fleet stop"
             )
         run("ip", "addr", "add", f"{self.machine}/24", "dev", self.cable)
         run("ip", "link", "set", "dev", self.cable, "up")
@@ -374,12 +369,13 @@ class Fleet:
             listener.listen()
             while True:
                 s = listener.accept()[0]
-                words = s.recv(256).decode().split()
+                words = s.recv(256).decode(errors="replace").split()
                 if words == ["stop"]:
                     self.stopper = s  # who asked waits until the end of this process closes it
                     return
-                s.sendall(self.obey(*words).encode())
-                s.close()
+                answer = self.obey(*words) if len(words) == 2 else "there is no such command"
+                with s, contextlib.suppress(OSError):  # who asked may have left
+                    s.sendall(answer.encode())
 
     def show(self) -> None:
         hosts = [f"  {h.name}  {h.address}  {h.region}" for h in self.hosts]

@@ -90,7 +90,7 @@ static bool is_elsewhere(const struct api *a, const h2o_req_t *req, const struct
 		return (*host = peers_key_host(a->peers, req)) != NULL;
 	}
 	memcpy(id, for_port ? t.id : m->id[0], SANDBOX_ID_LEN + 1);
-	return peers_has(a->peers, id, host);
+	return peers_is_elsewhere(a->peers, id, host);
 }
 
 /* Serves a request that another host serves. That host checks all of it again, and alone knows who

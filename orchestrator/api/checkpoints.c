@@ -219,7 +219,7 @@ bool checkpoint_is_good(struct request *r, const struct json_text *id)
 
 	if (!checkpoint_is_id(r, id))
 		return false;
-	if (r->api->peers && peers_has(r->api->peers, id->p, &host)) {
+	if (r->api->peers && peers_is_elsewhere(r->api->peers, id->p, &host)) {
 		answer_error(r, 404, "not_found",
 			     "checkpoint %s is on another host of the fleet, where POST "
 			     "/v1/checkpoints/%s/fork starts sandboxes from it",

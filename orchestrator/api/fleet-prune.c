@@ -40,7 +40,8 @@ bool fleet_prune_is_here(struct request *r, const struct json_text *sandbox)
 {
 	const struct fleet_host *host;
 
-	if (!is_over_fleet(r) || !sandbox->p || !peers_has(r->api->peers, sandbox->p, &host))
+	if (!is_over_fleet(r) || !sandbox->p ||
+	    !peers_is_elsewhere(r->api->peers, sandbox->p, &host))
 		return true;
 	peers_send(r->api->peers, r, sandbox->p, host);
 	return false;

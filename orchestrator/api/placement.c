@@ -67,7 +67,7 @@ static bool is_on_this_host(struct request *r, const struct create_body *b)
 {
 	const struct fleet_host *host;
 
-	if (!peers_has(r->api->peers, b->checkpoint.p, &host))
+	if (!peers_is_elsewhere(r->api->peers, b->checkpoint.p, &host))
 		return true;
 	peers_send(r->api->peers, r, b->checkpoint.p, host);
 	return false;

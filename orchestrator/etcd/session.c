@@ -856,7 +856,7 @@ static int order(struct session *s, const char *name, const struct order *order,
 	load_hosts(s);
 	if (list(s, e) < 0)
 		return err_context(e,
-				   "nothing is ordered; `rametctl fleet check` asks all members");
+				   "nothing is ordered (`rametctl fleet check` asks all members)");
 	const struct fleet_host *host = view_find(s->view, name);
 	if (!host)
 		return err_say(e, ENOENT, "cell %u has no host \"%.60s\": see `rametctl host list`",

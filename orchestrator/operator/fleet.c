@@ -552,9 +552,8 @@ static int run(const struct config *config, int argc, char *const argv[], struct
 	const char *command = argc > 1 ? argv[1] : "";
 	const char *tables = hosts_folder(config, argc > 2 ? argv[2] : NULL);
 
-	/* A single "-" is the standard input. */
-	if (argc > 2 && argv[2][0] == '-' && argv[2][1])
-		return err_say(e, EINVAL, "there is no option \"%.60s\"", argv[2]);
+	if (fleet_option(argc, argv))
+		return -EINVAL;
 	if (strcmp(command, "init") == 0)
 		return run_init(argc, argv, e);
 	if (strcmp(command, "ca") == 0)

@@ -34,6 +34,9 @@ int hosts_show(const struct config *config, const char *tables, struct err *e);
 /* Returns the list with which the service answers a command without arguments, in rametctl.c. The
  * caller frees it. NULL: no service runs, or it refuses; *e is filled. */
 char *service_says(const struct config *config, const char *command, struct err *e);
+/* Returns the option after the two words of the command; NULL if there is none. No command has an
+ * option there; "-" is the standard input. */
+const char *fleet_option(int argc, char *const argv[]);
 /* Returns the exit status of the command in `argv`, which returned `ret`, after it has printed *e;
  * without a text there, what is wrong with the words, and the usage. */
 int fleet_ended(int ret, const struct err *e, int argc, char *const argv[], const char *usage);

@@ -29,6 +29,11 @@ static const char usage[] =
 	"HOST is the name or the number of a host. DIR is used instead of fleet_dir, or "
 	"of\n" FLEET_TABLES " without that setting.\n";
 
+const char *fleet_option(int argc, char *const argv[])
+{
+	return argc > 2 && argv[2][0] == '-' && argv[2][1] ? argv[2] : NULL;
+}
+
 /* Prints what is wrong with the words of a command: its usage begins with those of each. */
 static void print_wrong_words(int argc, char *const argv[], const char *text)
 {
@@ -39,7 +44,9 @@ static void print_wrong_words(int argc, char *const argv[], const char *text)
 		return;
 	}
 	snprintf(known, sizeof(known), "rametctl %s %s ", argv[0], argv[1]);
-	if (strstr(text, known))
+	if (strstr(text, known) && fleet_option(argc, argv))
+		fprintf(stderr, "rametctl: there is no option \"%.60s\"\n", argv[2]);
+	else if (strstr(text, known))
 		fprintf(stderr, "rametctl: %s %s has too few arguments, or too many\n", argv[0],
 			argv[1]);
 	else
@@ -208,9 +215,7 @@ int host_command(const struct config *config, int argc, char *const argv[])
 
 	if (argc > 1 && is_order(argv[1]))
 		return give_order(argc, (const char *const *)argv);
-	if (argc > 2 && argv[2][0] == '-')
-		ret = err_say(&e, EINVAL, "there is no option \"%.60s\"", argv[2]);
-	else if (argc > 1 && argc < 4 && strcmp(argv[1], "list") == 0)
+	if (argc > 1 && argc < 4 && strcmp(argv[1], "list") == 0 && !fleet_option(argc, argv))
 		ret = hosts_show(config, hosts_folder(config, argv[2]), &e);
 	return fleet_ended(ret, &e, argc, argv, usage);
 }

@@ -158,7 +158,7 @@ void peers_serve(struct peers *p, struct request *r, const char *id, const struc
 	r->op = peer_link_connect(p, r->service, host, id, safe, &relay_sink, r);
 }
 
-bool peers_has(const struct peers *p, const char *id, const struct fleet_host **host)
+bool peers_is_elsewhere(const struct peers *p, const char *id, const struct fleet_host **host)
 {
 	return fleet_is_elsewhere(member_table(p->member), member_keys(p->member), id, strlen(id),
 				  host);

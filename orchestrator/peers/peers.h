@@ -25,7 +25,7 @@ void peers_free(struct peers *p);
 
 /* Returns whether another host serves requests for an id, with *host as fleet_is_elsewhere sets
  * it. */
-bool peers_has(const struct peers *p, const char *id, const struct fleet_host **host);
+bool peers_is_elsewhere(const struct peers *p, const char *id, const struct fleet_host **host);
 /* Serves a request for the id by passing it on to `host`, which is not this host; NULL: a host that
  * is not in the table. */
 void peers_serve(struct peers *p, struct request *r, const char *id, const struct fleet_host *host);

@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "orchestrator/images/bases.h"

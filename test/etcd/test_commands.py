@@ -132,7 +132,7 @@ def test_settings_of_a_host_that_joins_again_are_comments(tmp_path: Path) -> Non
 )
 def test_wrong_words_are_named(words: str, what: str) -> None:
     done = run(*words.split())
-    assert done.returncode and done.stdout == ""
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[0] == f"rametctl: {what}"
 
 

@@ -233,8 +233,8 @@ def test_partition_loses_nothing(fleet: Fleet, tmp_path: Path) -> None:
 
 @pytest.mark.smoke
 def test_killed_host_loses_only_what_it_has(fleet: Fleet, tmp_path: Path) -> None:
-    victim = choice.choice(fleet.hosts[:2])
     with Load(fleet, tmp_path / "ledger") as load:
+        victim = choice.choice(fleet.hosts[:2])
         load.dead = victim.name
         victim.kill()
         load.some()

@@ -279,6 +279,7 @@ def test_doctor_finds_a_file_without_certificates(cli: Cli) -> None:
     done = cli.run("doctor", env={"RAMET_CA_FILE": "/dev/null"})
     assert done.returncode == 1
     assert done.stdout.startswith("FAILED settings  the CA certificates in '/dev/null' cannot be used")
+    assert "RAMET_CA_FILE names another file" in done.stdout.splitlines()[-1]
 
 
 def test_version(cli: Cli, client: Client) -> None:

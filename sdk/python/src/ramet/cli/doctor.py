@@ -101,7 +101,11 @@ def _steps() -> Iterator[tuple[str, Callable[[], str]]]:
 def _settings() -> str:
     place = settings.load()
     if place.ca_file:
-        trusting(place.ca_file)
+        try:
+            trusting(place.ca_file)
+        except ConnectionFailed as failed:
+            remedy = "`ramet login URL --ca-file FILE` or RAMET_CA_FILE names another file"
+            raise _Wrong(str(failed), remedy) from failed
     key = f"key from {place.key_from}" if place.api_key else "no key"
     return f"{place.host} from {place.host_from}, {key}"
 
