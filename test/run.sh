@@ -369,7 +369,7 @@ group_system() {
 	pytest system-alone -m "($(tier)) and alone" "${folders[@]}"
 }
 
-# need_fleet: what the tests need whose hosts have a real etcd, and HAProxy in front
+# need_fleet: makes what tests of a fleet with a real etcd and HAProxy need
 need_fleet() {
 	need_etcd && need_haproxy && cmake_tree asan ramet-fleet rametctl ramet-init service_server || return
 	export RAMET_HAPROXY RAMET_BUILD=$top/build/asan RAMET_INIT=$top/build/asan/guest/ramet-init

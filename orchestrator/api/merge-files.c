@@ -9,16 +9,15 @@
 
 /* --- the answer ------------------------------------------------------------------------------- */
 
-/* What is not a conflict has no reason. */
-static const char *const reasons[] = {
-	[MERGE_MERGED] = NULL, /* the highest value */
+/* By letter. An entry without a conflict has no reason. */
+static const char *const reasons[UINT8_MAX + 1] = {
 	[MERGE_CONTENT] = "content",	 [MERGE_BINARY] = "binary",
 	[MERGE_TYPE] = "type",		 [MERGE_DELETED] = "deleted",
 	[MERGE_BOTH_ADDED] = "added",	 [MERGE_ATTRIBUTES] = "attributes",
 	[MERGE_NO_GIT] = "no_git",	 [MERGE_NO_FOLDER] = "no_folder",
 	[MERGE_NOT_EMPTY] = "not_empty", [MERGE_UNREADABLE] = "unreadable",
 };
-static const char *const resolutions[] = {
+static const char *const resolutions[UINT8_MAX + 1] = {
 	[MERGE_OURS] = "ours", [MERGE_THEIRS] = "theirs", [MERGE_MARKERS] = "markers"};
 
 static const char *change_to(const struct merge_entry *n)
